@@ -1,0 +1,31 @@
+"""Consensus: opaque commands in, the same sequence of applied entries on every node. Knows nothing of leases."""
+
+from tenure_cluster.raft.pump import Raft
+from tenure_cluster.raft.types import (
+    Applied,
+    NoQuorum,
+    NotExecuted,
+    NotLeader,
+    Outcome,
+    RaftError,
+    RaftOptions,
+    RaftStatus,
+    Role,
+    StateMachine,
+    Unknown,
+)
+
+__all__ = [
+    "Applied",
+    "NoQuorum",
+    "NotExecuted",
+    "NotLeader",
+    "Outcome",
+    "Raft",
+    "RaftError",
+    "RaftOptions",
+    "RaftStatus",
+    "Role",
+    "StateMachine",
+    "Unknown",
+]
