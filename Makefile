@@ -1,0 +1,55 @@
+# Everything a fresh machine needs is Python 3.11 or newer (with venv) and make.
+#
+#   make run     install, start a three-node cluster, show what it does, leave it running
+#   make test    install the test tools, run every check
+#   make help    the rest
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run test unit lint format bench clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Tenure needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python3.11 …)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.server: pyproject.toml $(BIN)/python
+	@echo "installing the server and the client into $(VENV)"
+	@$(PIP) install -e '.[server,speed]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(BIN)/python
+	@echo "installing the server, the client and the test tools into $(VENV)"
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.server
+
+run: $(VENV)/.server ## start three nodes, tell the story, leave the cluster running
+	@$(BIN)/python examples/story.py $(ARGS)
+
+test: lint unit ## every check: style, types, architecture, tests
+
+lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: $(VENV)/.dev ## the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+format: $(VENV)/.dev ## put the sources into the project's format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure speed: server and load in one run (ARGS='--quick', '--json FILE')
+	@$(BIN)/python bench/bench.py $(ARGS)
+
+clean: ## remove what the targets made
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

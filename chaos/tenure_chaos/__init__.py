@@ -1,0 +1,1 @@
+"""Tests of a cluster under faults: simulation, live runs, checkers."""

@@ -1,0 +1,190 @@
+"""What the state machine can be asked. Encoded as tagged MessagePack arrays; fields are only added at the end.
+
+Everything random (ids) was drawn by the leader and is part of the command; nothing in here was
+timed by a client. ``wall_ms`` is the leader's wall clock in Unix milliseconds, kept for people.
+
+A command is checked for shape and bounds before it is proposed; the machine still answers any value
+of these types without raising.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tenure_cluster.lease.types import GuardMode, Key, LeaseId, Mode, RequestId, SessionId, TenantId
+
+
+class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all commands."""
+
+
+class Acquire(_Command, tag=1):
+    """Grant ``keys`` to a session, or queue, or say who holds. Asked again with the same request_id it is a poll.
+
+    Without ``session_id`` a private session with ``ttl_ms`` is opened, whose id is ``lease_ids[0]``.
+    ``lease_ids`` are fresh ids, one per key; a replay or poll ignores them. ``request_id`` is never empty; if
+    ``remember`` is false the caller did not supply it and its outcome need not be remembered after the
+    lease has ended.
+    """
+
+    tenant: TenantId
+    keys: list[Key]
+    lease_ids: list[LeaseId]
+    owner: str
+    session_id: SessionId | None
+    ttl_ms: int | None
+    request_id: RequestId
+    remember: bool
+    wait: bool
+    mode: Mode
+    slots: int
+    grace_ms: int
+    if_held: Literal["return", "conflict"]
+    metadata: dict[str, str]
+    wall_ms: int
+
+
+class Claim(_Command, tag=2):
+    """Confirm a grant that was made to a waiter: its full TTL counts from here. Answers like its Acquire."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    wall_ms: int
+
+
+class Renew(_Command, tag=3):
+    """Renew by ``lease_id`` or by ``session_id`` (exactly one is set). ``ttl_ms`` None keeps the session's TTL;
+    a value becomes it, and the deadline never moves back."""
+
+    tenant: TenantId
+    lease_id: LeaseId | None
+    session_id: SessionId | None
+    ttl_ms: int | None
+    wall_ms: int
+
+
+class Release(_Command, tag=4):
+    """End a lease by its id and hand its key on in the same entry."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    wall_ms: int
+
+
+class Abandon(_Command, tag=5):
+    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session."""
+
+    tenant: TenantId
+    request_id: RequestId
+    session_id: SessionId | None
+    wall_ms: int
+
+
+class Break(_Command, tag=6):
+    """End every lease of a key, with a reason, on behalf of ``actor``."""
+
+    tenant: TenantId
+    key: Key
+    reason: str
+    actor: str
+    wall_ms: int
+
+
+class Commit(_Command, tag=7):
+    """A guarded write. ``seq`` is required for mode ``sequence`` and absent otherwise; ``value`` None leaves the record."""
+
+    tenant: TenantId
+    key: Key
+    slot: int
+    lease_id: LeaseId
+    token: int
+    mode: GuardMode
+    seq: int | None
+    op_id: str | None
+    require_live: bool
+    if_revision: int | None
+    value: bytes | None
+    binary: bool
+    digest: str
+    wall_ms: int
+
+
+class DeleteRecord(_Command, tag=8):
+    """Remove a key's record; with ``if_revision`` only if its revision is that."""
+
+    tenant: TenantId
+    key: Key
+    if_revision: int | None
+    wall_ms: int
+
+
+class OpenSession(_Command, tag=9):
+    """Open a session. Asked again with the same ``session_id`` (minted by the leader) it answers the present one."""
+
+    tenant: TenantId
+    session_id: SessionId
+    owner: str
+    ttl_ms: int
+    metadata: dict[str, str]
+    wall_ms: int
+
+
+class CloseSession(_Command, tag=10):
+    """End a session, its leases and its waiters."""
+
+    tenant: TenantId
+    session_id: SessionId
+    wall_ms: int
+
+
+class ExpireItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One thing that seems due. It is ended only if it still exists with exactly this deadline and the
+    deadline is not later than the entry's stamp."""
+
+    kind: Literal["session", "claim", "waiter", "grace"]
+    tenant: TenantId
+    id: str
+    """session_id; lease_id; request key (see LeaseTable.waiters); key"""
+    deadline_ms: int
+
+
+class Expire(_Command, tag=11):
+    """The reaper's batch, at most EXPIRE_BATCH_MAX items."""
+
+    items: list[ExpireItem]
+    wall_ms: int
+
+
+class Tick(_Command, tag=12):
+    """Moves cluster time and sweeps memories that are over; changes nothing else."""
+
+    wall_ms: int
+
+
+Command: TypeAlias = (
+    Acquire
+    | Claim
+    | Renew
+    | Release
+    | Abandon
+    | Break
+    | Commit
+    | DeleteRecord
+    | OpenSession
+    | CloseSession
+    | Expire
+    | Tick
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    """The command's one encoding, carried as bytes to the journal, the peers and the machine."""
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    """Inverse of encode(). Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
+    return _decoder.decode(data)

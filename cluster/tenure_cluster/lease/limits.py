@@ -1,0 +1,75 @@
+"""Bounds that the state machine itself enforces or relies on.
+
+They shape the replicated state, so every node that can run side by side must agree on them: they
+are constants of the version, not settings. Bounds of admission (TTL range, quotas) are settings and
+live in the configuration.
+"""
+
+from typing import Final
+
+TOKEN_MAX: Final = 2**53 - 1
+"""Greatest fencing token: exact in JSON, JavaScript and Lua."""
+
+KEY_BYTES_MAX: Final = 512
+"""A key is 1 to this many bytes of UTF-8."""
+
+OWNER_BYTES_MAX: Final = 256
+"""An owner label is 1 to this many bytes of UTF-8."""
+
+ID_BYTES_MAX: Final = 128
+"""Greatest length of a request_id, op_id, session_id or lease_id in bytes of UTF-8."""
+
+REASON_BYTES_MAX: Final = 1024
+"""Greatest length of a break's reason in bytes of UTF-8."""
+
+METADATA_BYTES_MAX: Final = 4096
+"""Keys and values of a metadata map together, in bytes of UTF-8."""
+
+VALUE_BYTES_MAX: Final = 65_536
+"""Greatest record value in bytes."""
+
+DIGEST_BYTES_MAX: Final = 256
+"""Greatest length of a record's caller-supplied digest in bytes of UTF-8."""
+
+GRACE_MS_MAX: Final = 86_400_000
+"""Greatest grace period after expiry or break."""
+
+SEQ_MAX: Final = 2**53 - 1
+"""Greatest sequence number of a guarded write."""
+
+POLL_SLICE_MS: Final = 25_000
+"""A poll for a queued acquire lasts at most this long."""
+
+WAITER_SILENCE_MS: Final = 2 * POLL_SLICE_MS
+"""A waiter that has not polled for this long leaves the queue."""
+
+CLAIM_WINDOW_MS: Final = 5_000
+"""How long a grant to a waiter stays open until it must have been claimed."""
+
+REQUEST_MEMORY_MS: Final = 60_000
+"""How long the outcome of a request_id, an op_id or an ended lease is remembered after its end."""
+
+ENDED_LEASES_MAX: Final = 1_000_000
+"""Most ended leases that are remembered; beyond it the oldest is forgotten first."""
+
+OPERATIONS_MAX: Final = 1_000_000
+"""Most op_ids that are remembered; beyond it the oldest is forgotten first."""
+
+KEY_MEMORY_MS: Final = 86_400_000
+"""How long the state of a key is kept after its last holder, waiter or record has gone."""
+
+IDLE_KEYS_MAX: Final = 100_000
+"""Most idle keys that are kept. Forgetting one early is safe: its next grant carries a token above every
+earlier one, and a commit to a key without state is refused as stale."""
+
+WAITERS_PER_KEY_MAX: Final = 10_000
+"""Most waiters of one key."""
+
+HOUSEKEEPING_STEPS_MAX: Final = 1_000
+"""Most expired memories that one command sweeps away, so that no entry holds the loop for long."""
+
+EXPIRE_BATCH_MAX: Final = 500
+"""Most items of one Expire command, and most leases that one of its sessions loses in it."""
+
+DEADLOCK_SEARCH_MAX: Final = 10_000
+"""Most sessions that the search for a cycle of waiting visits."""

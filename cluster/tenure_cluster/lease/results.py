@@ -1,0 +1,239 @@
+"""What the state machine answers. Refusals are values; nothing in here is ever raised.
+
+Deadlines are cluster time; whoever answers a client turns them into what remains by its own
+cluster clock.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tenure_cluster.lease.types import (
+    ClusterTime,
+    EndReason,
+    FencingToken,
+    GuardMode,
+    Key,
+    Lease,
+    Record,
+    Revision,
+    Session,
+)
+
+
+class _Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all results."""
+
+
+class Grant(_Result, tag=1):
+    """A lease and its session, as they stand at this entry."""
+
+    lease: Lease
+    session: Session
+
+
+class Granted(_Result, tag=2):
+    """The acquire holds. ``replayed``: this request_id had been granted before, and this is that grant.
+    ``claimed`` is false for a grant to a waiter that still has to be claimed."""
+
+    grants: list[Grant]
+    replayed: bool
+    claimed: bool
+
+
+class Holder(_Result, tag=3):
+    """Who holds a key: what anybody of the tenant may know."""
+
+    key: Key
+    owner: str
+    token: FencingToken
+    mode: str
+    slot: int
+    deadline_ms: ClusterTime
+    granted_wall_ms: int
+    metadata: dict[str, str]
+
+
+class Waiting(_Result, tag=4):
+    """Queued. ``position`` counts from 1; ``ahead`` names the holders, then the owners of the waiters before (at
+    most ten of each)."""
+
+    position: int
+    holders: list[Holder]
+    ahead: list[str]
+
+
+class Held(_Result, tag=5):
+    """Refused: somebody else holds the key, waits for it, or its grace period runs (``holders`` is then empty)."""
+
+    key: Key
+    holders: list[Holder]
+    waiters: int
+    blocked_until_ms: ClusterTime
+
+
+class Deadlock(_Result, tag=6):
+    """Refused: waiting would close this cycle of owners and keys, ``[owner, key, owner, key, …]``."""
+
+    cycle: list[str]
+
+
+class ModeConflict(_Result, tag=7):
+    """Refused: the key is held, or its guard was fixed, in another mode."""
+
+    present: str
+    asked: str
+
+
+class Renewed(_Result, tag=8):
+    """The lease's session was renewed."""
+
+    grant: Grant
+
+
+class SessionIs(_Result, tag=9):
+    """A session as it stands after opening or renewing it, with the number of its leases."""
+
+    session: Session
+    leases: int
+
+
+class Released(_Result, tag=10):
+    """The lease ended by this release, or had been released before."""
+
+    already: bool
+
+
+class Lost(_Result, tag=11):
+    """Refused: the lease (or the request's grant) is over, for this reason."""
+
+    reason: EndReason
+
+
+class SessionExpired(_Result, tag=12):
+    """Refused: the session named by the call has expired."""
+
+
+class NoSession(_Result, tag=13):
+    """Refused: no such session."""
+
+
+class SessionClosed(_Result, tag=14):
+    """The session was ended, with so many leases."""
+
+    leases: int
+
+
+class Abandoned(_Result, tag=15):
+    """The acquire is gone; ``had`` says whether anything of it was there."""
+
+    had: bool
+
+
+class BrokenLease(_Result, tag=16):
+    """One lease that a break ended."""
+
+    owner: str
+    token: FencingToken
+
+
+class Broken(_Result, tag=17):
+    """The key has no holder of before any more."""
+
+    leases: list[BrokenLease]
+
+
+class Committed(_Result, tag=18):
+    """The write passed the guard. ``revision`` is the record's if a value was written, else the commit's own."""
+
+    revision: Revision
+
+
+class CommitRefused(_Result, tag=19):
+    """The write did not pass. ``floor`` is the guard's; ``revision`` the record's (0: none)."""
+
+    code: Literal["stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict"]
+    floor: FencingToken
+    last_token: FencingToken
+    last_seq: int
+    revision: Revision
+
+
+class GuardConflict(_Result, tag=20):
+    """Refused: the key's guard was fixed in another mode by its first commit."""
+
+    present: GuardMode
+    asked: GuardMode
+
+
+class RecordDeleted(_Result, tag=21):
+    """The record is gone."""
+
+    record: Record
+
+
+class NoRecord(_Result, tag=22):
+    """Refused: the key has no record."""
+
+
+class RevisionConflict(_Result, tag=23):
+    """Refused: the record's revision is another (0: none)."""
+
+    revision: Revision
+
+
+class QueueFull(_Result, tag=24):
+    """Refused: the key has WAITERS_PER_KEY_MAX waiters."""
+
+    waiters_max: int
+
+
+class Invalid(_Result, tag=25):
+    """Refused: a command no service of this version would have proposed."""
+
+    detail: str
+
+
+class Unsupported(_Result, tag=26):
+    """Refused: this version's machine does not know the asked mode or feature."""
+
+    detail: str
+
+
+class Done(_Result, tag=27):
+    """An Expire or Tick was applied; ``ended`` counts the items that were ended."""
+
+    ended: int
+
+
+class TokensExhausted(_Result, tag=28):
+    """Refused: the tenant's token counter has reached TOKEN_MAX."""
+
+
+Result: TypeAlias = (
+    Granted
+    | Waiting
+    | Held
+    | Deadlock
+    | ModeConflict
+    | Renewed
+    | SessionIs
+    | Released
+    | Lost
+    | SessionExpired
+    | NoSession
+    | SessionClosed
+    | Abandoned
+    | Broken
+    | Committed
+    | CommitRefused
+    | GuardConflict
+    | RecordDeleted
+    | NoRecord
+    | RevisionConflict
+    | QueueFull
+    | Invalid
+    | Unsupported
+    | Done
+    | TokensExhausted
+)

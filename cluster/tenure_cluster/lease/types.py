@@ -1,0 +1,151 @@
+"""What the lease table holds: immutable values, replaced and never changed.
+
+Because nothing is changed in place, a shallow copy of the table's dictionaries is a consistent
+snapshot. All values are encoded as arrays; a field is only ever added at the end, with a default.
+
+Times named ``*_ms`` without ``wall`` are cluster time: integer milliseconds stamped by the leader's
+monotonic clock. ``*_wall_ms`` are Unix milliseconds, for people; they decide nothing.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+ClusterTime: TypeAlias = int
+FencingToken: TypeAlias = int
+Revision: TypeAlias = int
+TenantId: TypeAlias = str
+Key: TypeAlias = str
+SessionId: TypeAlias = str
+LeaseId: TypeAlias = str
+RequestId: TypeAlias = str
+
+Mode: TypeAlias = Literal["exclusive", "shared", "permit"]
+GuardMode: TypeAlias = Literal["current", "once", "sequence"]
+EndReason: TypeAlias = Literal[
+    "expired", "released", "broken", "handed_over", "session_closed", "restored", "abandoned", "unknown"
+]
+"""Why a lease is over. ``unknown``: no lease of that id is remembered. ``abandoned``: the acquire that it came
+from was given up."""
+
+
+class Session(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The unit of liveness. It has expired iff ``deadline_ms <= t`` at the entry that asks.
+
+    A private session belongs to one acquire without a session_id and ends with its lease; its id is
+    the lease's own id. While its acquire is queued, its deadline is the waiter's poll deadline.
+    """
+
+    tenant: TenantId
+    session_id: SessionId
+    owner: str
+    ttl_ms: int
+    deadline_ms: ClusterTime
+    private: bool
+    metadata: dict[str, str]
+    opened_wall_ms: int
+    renewed_wall_ms: int
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A grant of one key to one session. ``claim_deadline_ms`` is 0 once the grant was claimed."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    key: Key
+    mode: Mode
+    slot: int
+    session_id: SessionId
+    owner: str
+    token: FencingToken
+    grace_ms: int
+    metadata: dict[str, str]
+    request_id: RequestId
+    claim_deadline_ms: ClusterTime
+    granted_ms: ClusterTime
+    granted_wall_ms: int
+    revision: Revision
+
+
+class EndedLease(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is remembered of a lease for REQUEST_MEMORY_MS after its end."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    key: Key
+    session_id: SessionId
+    """Empty for a private session: its requests are remembered by tenant and request_id alone."""
+    request_id: RequestId
+    token: FencingToken
+    reason: EndReason
+    ended_ms: ClusterTime
+
+
+class Waiter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A queued acquire. ``ticket`` orders the queue of each key; it is unique in the whole table."""
+
+    tenant: TenantId
+    request_id: RequestId
+    session_id: SessionId
+    private: bool
+    keys: list[Key]
+    lease_ids: list[LeaseId]
+    mode: Mode
+    slots: int
+    owner: str
+    ttl_ms: int
+    grace_ms: int
+    metadata: dict[str, str]
+    ticket: int
+    poll_deadline_ms: ClusterTime
+    queued_ms: ClusterTime
+    queued_wall_ms: int
+
+
+class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The floor of one slot of a key, and the last write that passed it."""
+
+    floor: FencingToken
+    last_token: FencingToken = 0
+    last_seq: int = 0
+
+
+class KeyState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is kept for a key beside its holders and waiters.
+
+    ``mode`` and ``slots`` describe the present phase of holding; ``guard_mode`` is fixed by the key's first
+    commit; ``blocked_until_ms`` is the end of a grace period; ``idle_since_ms`` is -1 while the key has a holder, a
+    waiter or a record.
+    """
+
+    tenant: TenantId
+    key: Key
+    mode: Mode
+    slots: int
+    guards: dict[int, Guard]
+    guard_mode: GuardMode | None
+    blocked_until_ms: ClusterTime
+    idle_since_ms: ClusterTime
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The value last accepted for a key through its guard."""
+
+    tenant: TenantId
+    key: Key
+    value: bytes
+    binary: bool
+    """True if the caller sent the value as bytes (base64 in JSON), false if as text."""
+    digest: str
+    token: FencingToken
+    owner: str
+    revision: Revision
+    committed_wall_ms: int
+
+
+class Tenant(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Counters of a tenant: the last token issued and the revision of its last event."""
+
+    tenant: TenantId
+    last_token: FencingToken
+    revision: Revision

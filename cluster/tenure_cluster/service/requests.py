@@ -1,0 +1,193 @@
+"""Bodies of the calls, as the public contract has them. The HTTP front, batches and forwarding decode to these.
+
+Unknown fields are refused. Bounds that name themselves in an ``out_of_range`` answer are checked in
+validation.py; the schema repeats them for the generated OpenAPI document.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from tenure_cluster.lease import limits
+
+Key = Annotated[
+    str,
+    Meta(
+        description="Name of what is protected: 1 to 512 bytes of UTF-8 without control characters; `/` is allowed.",
+        extra_json_schema={"minLength": 1, "maxLength": limits.KEY_BYTES_MAX},
+    ),
+]
+Owner = Annotated[
+    str,
+    Meta(
+        description="Label of the worker or agent, for people; never an authority for any check.",
+        extra_json_schema={"minLength": 1, "maxLength": limits.OWNER_BYTES_MAX},
+    ),
+]
+Id = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": limits.ID_BYTES_MAX})]
+Metadata = Annotated[
+    dict[str, str],
+    Meta(description=f"String map, {limits.METADATA_BYTES_MAX} bytes at most, keys and values together."),
+]
+DurationMs = Annotated[int, Meta(description="Milliseconds.", extra_json_schema={"minimum": 0})]
+Token = Annotated[
+    int, Meta(description="Fencing token.", extra_json_schema={"minimum": 0, "maximum": limits.TOKEN_MAX})
+]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all bodies."""
+
+
+class AcquireRequest(_Request, kw_only=True):
+    """Exactly one of ``key`` and ``keys``; ``ttl_ms`` is required without ``session_id`` and refused with it."""
+
+    owner: Owner
+    key: Key | None = None
+    keys: list[Key] | None = None
+    ttl_ms: DurationMs | None = None
+    wait_ms: DurationMs = 0
+    mode: Literal["exclusive", "shared", "permit"] = "exclusive"
+    slots: int | None = None
+    request_id: Id | None = None
+    metadata: Metadata = {}
+    session_id: Id | None = None
+    grace_ms: DurationMs = 0
+    if_held: Literal["return", "conflict"] = "return"
+
+
+class RenewRequest(_Request, kw_only=True):
+    """Exactly one of ``lease_id`` and ``session_id``."""
+
+    lease_id: Id | None = None
+    session_id: Id | None = None
+    ttl_ms: DurationMs | None = None
+
+
+class ReleaseRequest(_Request, kw_only=True):
+    lease_id: Id
+
+
+class AbandonRequest(_Request, kw_only=True):
+    request_id: Id
+    session_id: Id | None = None
+
+
+class BreakRequest(_Request, kw_only=True):
+    key: Key
+    reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": limits.REASON_BYTES_MAX})]
+
+
+class ValidateRequest(_Request, kw_only=True):
+    key: Key
+    token: Token
+
+
+class CommitRequest(_Request, kw_only=True):
+    key: Key
+    lease_id: Id
+    token: Token
+    mode: Literal["current", "once", "sequence"]
+    slot: int = 0
+    seq: int | None = None
+    op_id: Id | None = None
+    require_live: bool = True
+    if_revision: int | None = None
+    value: str | None = None
+    value_encoding: Literal["utf8", "base64"] = "utf8"
+    digest: str | None = None
+
+
+class GetLeaseRequest(_Request, kw_only=True):
+    key: Key
+    consistency: Literal["linearizable", "stale"] = "linearizable"
+
+
+class ListLeasesRequest(_Request, kw_only=True):
+    """``after`` is the last key of the page before; pages are in the order of the keys' UTF-8 bytes."""
+
+    prefix: str = ""
+    limit: int = 100
+    after: str | None = None
+    owner: str | None = None
+    consistency: Literal["linearizable", "stale"] = "linearizable"
+
+
+class QueueRequest(_Request, kw_only=True):
+    key: Key
+    consistency: Literal["linearizable", "stale"] = "linearizable"
+
+
+class GetRecordRequest(_Request, kw_only=True):
+    key: Key
+    consistency: Literal["linearizable", "stale"] = "linearizable"
+
+
+class DeleteRecordRequest(_Request, kw_only=True):
+    key: Key
+    if_revision: int | None = None
+
+
+class OpenSessionRequest(_Request, kw_only=True):
+    owner: Owner
+    ttl_ms: DurationMs
+    metadata: Metadata = {}
+
+
+class GetSessionRequest(_Request, kw_only=True):
+    session_id: Id
+    consistency: Literal["linearizable", "stale"] = "linearizable"
+
+
+class CloseSessionRequest(_Request, kw_only=True):
+    session_id: Id
+
+
+class BatchRequest(_Request, kw_only=True):
+    """Up to 1,000 operations; each is the body of its call with ``op`` beside it."""
+
+    ops: list[dict[str, Any]]
+
+
+Request: TypeAlias = (
+    AcquireRequest
+    | RenewRequest
+    | ReleaseRequest
+    | AbandonRequest
+    | BreakRequest
+    | ValidateRequest
+    | CommitRequest
+    | GetLeaseRequest
+    | ListLeasesRequest
+    | QueueRequest
+    | GetRecordRequest
+    | DeleteRecordRequest
+    | OpenSessionRequest
+    | GetSessionRequest
+    | CloseSessionRequest
+)
+
+OPERATIONS: dict[str, type[msgspec.Struct]] = {
+    "acquire": AcquireRequest,
+    "renew": RenewRequest,
+    "release": ReleaseRequest,
+    "abandon": AbandonRequest,
+    "break": BreakRequest,
+    "validate": ValidateRequest,
+    "commit": CommitRequest,
+    "get_lease": GetLeaseRequest,
+    "list_leases": ListLeasesRequest,
+    "queue": QueueRequest,
+    "get_record": GetRecordRequest,
+    "delete_record": DeleteRecordRequest,
+    "open_session": OpenSessionRequest,
+    "get_session": GetSessionRequest,
+    "close_session": CloseSessionRequest,
+}
+"""Every operation of the service by its name: what batches and forwarding may name."""
+
+BATCH_OPERATIONS = frozenset(
+    {"acquire", "renew", "release", "abandon", "break", "validate", "commit"}
+)
+"""The operations that a batch may hold. An acquire in a batch must have ``wait_ms`` 0."""
