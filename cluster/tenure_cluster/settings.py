@@ -1,0 +1,272 @@
+"""What can be set: every field documented with its unit and what it must relate to, and the check of it all.
+
+Frozen. How a configuration is read from a file and from variables stands in config.py.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tenure_cluster.lease import limits
+from tenure_cluster.raft.types import RaftOptions
+
+TTL_FLOOR_MS: Final = 1_000
+"""No configuration may allow a shorter TTL: three ticks and a renewal's round trips would not fit into it."""
+
+ELECTIONS_PER_TTL_MIN: Final = 3
+"""The shortest TTL holds this many of the longest election timeout: a change of leader ends no lease."""
+
+HEARTBEATS_PER_ELECTION_MIN: Final = 4
+"""The shortest election timeout holds this many heartbeats: one late heartbeat deposes nobody."""
+
+
+class ConfigError(Exception):
+    """The configuration can't be used; the message is one line that names the setting and the fault."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+
+class Http(_Section, frozen=True, kw_only=True):
+    """[http]: the public front."""
+
+    listen: str = "127.0.0.1:7601"
+    """host:port to serve on. Anything but loopback needs insecure = true: there are no credentials yet."""
+    advertise: str = ""
+    """URL that clients are told; by default the node's own in [members], else made from `listen`."""
+    body_bytes_max: int = 262_144
+    """Largest request body."""
+    connections_max: int = 12_000
+    """Open client connections; one more is closed at once. Below the process's limit of open files."""
+    read_timeout_ms: int = 10_000
+    """Time in which a request that has begun must have arrived completely."""
+    idle_timeout_ms: int = 75_000
+    """Time after which a connection without a request is closed. Above the longest poll (25 s)."""
+
+
+class Peer(_Section, frozen=True, kw_only=True):
+    """[peer]: the links between the nodes."""
+
+    listen: str = "127.0.0.1:7701"
+    """host:port to serve the other members on. Anything but loopback needs insecure = true."""
+    advertise: str = ""
+    """host:port that the others dial; by default the node's own in [members], else `listen`."""
+
+
+class Member(_Section, frozen=True, kw_only=True):
+    """[members.ID]: one node of the cluster as the others and the clients reach it."""
+
+    peer: str
+    """host:port of its peer links."""
+    http: str
+    """URL of its front."""
+
+
+class Leases(_Section, frozen=True, kw_only=True):
+    """[leases]: what may be asked for."""
+
+    ttl_min_ms: int = 3_000
+    """Shortest TTL. At least 1,000 and at least 3 x raft.election_timeout_max_ms."""
+    ttl_max_ms: int = 86_400_000
+    """Longest TTL. At least ttl_min_ms."""
+
+
+class Calls(_Section, frozen=True, kw_only=True):
+    """[calls]: how long a node tries to have one call answered."""
+
+    timeout_ms: int = 5_000
+    """Time for one call, beyond what it asked to wait. Then it is answered `outcome_unknown`."""
+    leader_wait_ms: int = 2_000
+    """Time a call waits for a known leader before it is refused with `no_leader`. At most timeout_ms."""
+    leader_waiters_max: int = 2_000
+    """Calls that may so wait at once; the next is refused at once."""
+
+
+class Admission(_Section, frozen=True, kw_only=True):
+    """[admission]: what a leader takes in before it sheds load, acquires first and renewals last."""
+
+    pending_max: int = 10_000
+    """Operations proposed and not yet answered. At most raft.queue_max."""
+    polls_max: int = 50_000
+    """Waiting acquires connected to this node's leadership at once."""
+    disk_reserve_bytes: int = 64 << 20
+    """Free space below which acquires are refused, below half of it guarded writes as well; renewals and
+    releases go on. At least 2 x raft.journal_segment_bytes."""
+
+
+class Log(_Section, frozen=True, kw_only=True):
+    """[log]: what the node says about itself on its standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is written."""
+    format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object a line."""
+
+
+class Config(_Section, frozen=True, kw_only=True):
+    """One node's whole configuration."""
+
+    cluster_id: str
+    """Name of the cluster, 1 to 64 letters, digits, `-`, `_`, `.`; none talks to another cluster's."""
+    node_id: str
+    """Name of this node, formed likewise; it is kept in the data directory, where another's is refused."""
+    data_dir: Path = Path("data")
+    """Directory of journal and snapshots; relative to the configuration file. One process at a time."""
+    durability: Literal["fsync", "os"] = "fsync"
+    """fsync: what is acknowledged is on the disk. os: perhaps not yet, and a power loss may lose it."""
+    insecure: bool = False
+    """Allows listening on other addresses than loopback although every caller has all rights."""
+    http: Http = Http()
+    peer: Peer = Peer()
+    members: dict[str, Member] = {}
+    """All nodes of the cluster with this one. Without any, the node is a cluster of one."""
+    raft: RaftOptions = RaftOptions()
+    """[raft]: see tenure_cluster.raft.types.RaftOptions."""
+    leases: Leases = Leases()
+    calls: Calls = Calls()
+    admission: Admission = Admission()
+    log: Log = Log()
+
+    def validate(self) -> None:
+    """fsync: what is acknowledged is on the disk. os: perhaps not yet; a power loss may lose it."""
+        faults = [*_name_faults(self), *_address_faults(self), *_relation_faults(self)]
+        if faults:
+            raise ConfigError("; ".join(faults))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as host and port. Raises ValueError."""
+    host, colon, port_text = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{address!r} has an IPv6 host without brackets")
+    if not colon or not host or not port_text.isascii() or not port_text.isdigit():
+        raise ValueError(f"{address!r} is not host:port")
+    port = int(port_text)
+    if not 1 <= port <= 65_535:
+        raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
+    return host, port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost is taken as not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name_faults(config: Config) -> list[str]:
+    faults = []
+    names = {"cluster_id": config.cluster_id, "node_id": config.node_id}
+    for setting, name in [*names.items(), *((f"members.{name}", name) for name in config.members)]:
+        plain = name.replace("-", "").replace("_", "").replace(".", "")
+        if not (0 < len(name) <= 64 and name.isascii() and plain.isalnum()):
+            faults.append(f"{setting} = {name!r} must be 1 to 64 letters, digits, '-', '_' or '.'")
+    if config.node_id not in config.members:
+        faults.append(f"node_id = {config.node_id!r} is not among the members {sorted(config.members)}")
+    return faults
+
+
+def _address_faults(config: Config) -> list[str]:
+    faults = []
+    addresses = {"http.listen": config.http.listen, "peer.listen": config.peer.listen}
+    addresses["peer.advertise"] = config.peer.advertise
+    addresses.update({f"members.{name}.peer": member.peer for name, member in config.members.items()})
+    for setting, address in addresses.items():
+        try:
+            host, _ = split_address(address)
+        except ValueError as error:
+            faults.append(f"{setting}: {error}")
+            continue
+        if setting.endswith(".listen") and not config.insecure and not is_loopback(host):
+            faults.append(
+                f"{setting} = {address!r} is not loopback, and every caller has all rights (there are no "
+                "credentials yet): set insecure = true to allow it"
+            )
+    urls = {f"members.{name}.http": member.http for name, member in config.members.items()}
+    for setting, url in {"http.advertise": config.http.advertise, **urls}.items():
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            faults.append(f"{setting} = {url!r} is not an http URL")
+    own = config.members.get(config.node_id)
+    if own is not None:
+        for setting, said, listed in (
+            ("http", config.http.advertise, own.http.rstrip("/")),
+            ("peer", config.peer.advertise, own.peer),
+        ):
+            if said != listed:
+                faults.append(
+                    f"{setting}.advertise = {said!r} is not what members.{config.node_id} says, {listed!r}"
+                )
+    peers = [member.peer for member in config.members.values()]
+    faults += [
+        f"two members have the peer address {peer}"
+        for peer in sorted({p for p in peers if peers.count(p) > 1})
+    ]
+    return faults
+
+
+def _relation_faults(config: Config) -> list[str]:
+    raft, leases = config.raft, config.leases
+    elections = ELECTIONS_PER_TTL_MIN * raft.election_timeout_max_ms
+    heartbeats = HEARTBEATS_PER_ELECTION_MIN * raft.heartbeat_ms
+    segments = 2 * raft.journal_segment_bytes
+    at_least: list[tuple[str, int, str, int]] = [
+        ("raft.heartbeat_ms", raft.heartbeat_ms, "the least possible", 1),
+        ("raft.election_timeout_min_ms", raft.election_timeout_min_ms, "4 x raft.heartbeat_ms", heartbeats),
+        (
+            "raft.election_timeout_max_ms",
+            raft.election_timeout_max_ms,
+            "raft.election_timeout_min_ms + 1",
+            raft.election_timeout_min_ms + 1,
+        ),
+        ("raft.snapshot_entries", raft.snapshot_entries, "the least possible", 1),
+        ("raft.snapshot_bytes", raft.snapshot_bytes, "the least possible", 1),
+        (
+            "raft.entry_bytes_max",
+            raft.entry_bytes_max,
+            "2 x the largest record value",
+            2 * limits.VALUE_BYTES_MAX,
+        ),
+        ("raft.queue_max", raft.queue_max, "admission.pending_max", config.admission.pending_max),
+        ("raft.journal_segment_bytes", raft.journal_segment_bytes, "the least possible", 65_536),
+        (
+            "raft.transfer_window_bytes",
+            raft.transfer_window_bytes,
+            "raft.entry_bytes_max",
+            raft.entry_bytes_max,
+        ),
+        ("raft.frame_bytes_max", raft.frame_bytes_max, "2 x raft.entry_bytes_max", 2 * raft.entry_bytes_max),
+        ("leases.ttl_min_ms", leases.ttl_min_ms, "the shortest TTL of any configuration", TTL_FLOOR_MS),
+        ("leases.ttl_min_ms", leases.ttl_min_ms, "3 x raft.election_timeout_max_ms", elections),
+        ("leases.ttl_max_ms", leases.ttl_max_ms, "leases.ttl_min_ms", leases.ttl_min_ms),
+        ("http.body_bytes_max", config.http.body_bytes_max, "the least possible", 1_024),
+        ("http.connections_max", config.http.connections_max, "the least possible", 1),
+        ("http.read_timeout_ms", config.http.read_timeout_ms, "the least possible", 100),
+        ("http.idle_timeout_ms", config.http.idle_timeout_ms, "the least possible", 100),
+        ("calls.leader_wait_ms", config.calls.leader_wait_ms, "the least possible", 0),
+        ("calls.leader_waiters_max", config.calls.leader_waiters_max, "the least possible", 0),
+        ("calls.timeout_ms", config.calls.timeout_ms, "calls.leader_wait_ms", config.calls.leader_wait_ms),
+        ("calls.timeout_ms", config.calls.timeout_ms, "the least possible", 100),
+        ("admission.pending_max", config.admission.pending_max, "the least possible", 10),
+        ("admission.polls_max", config.admission.polls_max, "the least possible", 1),
+        (
+            "admission.disk_reserve_bytes",
+            config.admission.disk_reserve_bytes,
+            "2 x raft.journal_segment_bytes",
+            segments,
+        ),
+    ]
+    return [
+        f"{name} = {value} is below {bound} ({least})"
+        for name, value, least, bound in at_least
+        if value < bound
+    ]
