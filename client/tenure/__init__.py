@@ -1,0 +1,77 @@
+"""Tenure's client: leases bounded in time, fenced by tokens that only rise.
+
+    async with tenure.connect("http://127.0.0.1:7601,http://127.0.0.1:7602") as client:
+        grant = await client.acquire("payment/security/42", owner="agent-a", ttl=30)
+        await client.commit(grant.key, grant, mode="once", value=b"paid")
+        await client.release(grant.lease_id)
+
+Importing this module loads nothing but the errors; the client and the HTTP library come with ``connect``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tenure.errors import (
+    ClusterUnavailable,
+    CommitRefused,
+    InvalidRequest,
+    LeaseLost,
+    LeaseUnavailable,
+    NotAuthorized,
+    OutcomeUnknown,
+    QuotaExceeded,
+    TenureError,
+)
+
+if TYPE_CHECKING:
+    from tenure.answers import Grant, Holder, LeaseInfo, Queue, Record, Session
+    from tenure.client import Client, connect
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "ClusterUnavailable",
+    "CommitRefused",
+    "Grant",
+    "Holder",
+    "InvalidRequest",
+    "LeaseInfo",
+    "LeaseLost",
+    "LeaseUnavailable",
+    "NotAuthorized",
+    "OutcomeUnknown",
+    "Queue",
+    "QuotaExceeded",
+    "Record",
+    "Session",
+    "TenureError",
+    "connect",
+]
+
+_LOADED_ON_USE = {
+    "Client": "tenure.client",
+    "connect": "tenure.client",
+    "Grant": "tenure.answers",
+    "Holder": "tenure.answers",
+    "LeaseInfo": "tenure.answers",
+    "Queue": "tenure.answers",
+    "Record": "tenure.answers",
+    "Session": "tenure.answers",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _LOADED_ON_USE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,173 @@
+"""The calls of the public contract as plain values: method, path, body, what is answered, and what asking
+twice would do.
+
+call               asked again after an unknown outcome?
+reads, validate    yes: they change nothing
+acquire            only with the same request_id: the cluster finds the same grant
+renew              yes: renewing twice is renewing once
+release            yes: it names one lease, and can't touch a later one
+abandon            yes: it names one acquire
+commit             only with the same op_id: the cluster repeats its first answer
+break              never: the second could break the successor's lease
+delete a record    only with if_revision: the second could delete a later record
+open a session     yes: a session that nobody knows holds nothing and ends at its TTL
+close a session    yes: it names one session
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from tenure import answers
+
+A = TypeVar("A")
+
+POLL_SLICE_S: Final = 10.0
+"""One poll of a queued acquire. Shorter than the 25 s that the cluster allows, because a grant to a waiter
+whose node has fallen silent is open for 5 s only: the sooner a dead poll is noticed, the fewer turns are
+lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[A]):
+    """One call, before it is known whom to ask. ``wait_until`` (seconds of the caller's clock) makes it a
+    poll."""
+
+    name: str
+    method: str
+    path: str
+    answer: type[A]
+    repeatable: bool
+    """It may be sent again after an attempt whose outcome is unknown."""
+    reads: bool = False
+    """It has no effect, so its outcome is never in doubt."""
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    wait_until: float | None = None
+
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    def wait_s(self, now: float) -> float:
+        """How long the cluster may hold the answer back if it is asked now."""
+        return 0.0 if self.wait_until is None else min(POLL_SLICE_S, max(0.0, self.wait_until - now))
+
+    def encode(self, now: float) -> bytes | None:
+        """The body as it is to be sent now. A poll sent again asks only for the waiting time that is left."""
+        if self.body is None:
+            return None
+        if self.wait_until is None:
+            return msgspec.json.encode(self.body)
+        # Rounded up, or the last poll would come back a fraction of a millisecond before its time.
+        wait_ms = -int(-self.wait_s(now) * 1000 // 1)
+        return msgspec.json.encode({**self.body, "wait_ms": wait_ms})
+
+
+def _post(
+    name: str, answer: type[A], body: dict[str, Any], *, repeatable: bool, reads: bool = False
+) -> Request[A]:
+    sent = {key: value for key, value in body.items() if value is not None}
+    return Request(name, "POST", f"/v1/{name}", answer, repeatable, reads, sent)
+
+
+def _read(name: str, answer: type[A], path: str, query: Mapping[str, object] | None = None) -> Request[A]:
+    sent = {key: str(value) for key, value in (query or {}).items() if value is not None and value != ""}
+    return Request(name, "GET", path, answer, True, True, None, sent)
+
+
+def _part(text: str) -> str:
+    # Every byte that isn't unreserved is escaped, `/` as well: proxies merge double slashes and resolve dots.
+    return quote(text, safe="")
+
+
+def acquire(body: dict[str, Any], wait_until: float | None = None) -> Request[answers.Acquired]:
+    """``body`` as in the contract, without ``wait_ms``. Without a request_id nothing is asked twice."""
+    sent = {key: value for key, value in body.items() if value is not None}
+    return Request(
+        "acquire",
+        "POST",
+        "/v1/acquire",
+        answers.Acquired,
+        "request_id" in sent,
+        False,
+        sent,
+        wait_until=wait_until,
+    )
+
+
+def renew(*, lease_id: str, ttl_ms: int | None = None) -> Request[answers.Renewed]:
+    return _post("renew", answers.Renewed, {"lease_id": lease_id, "ttl_ms": ttl_ms}, repeatable=True)
+
+
+def renew_session(*, session_id: str, ttl_ms: int | None = None) -> Request[answers.SessionAnswer]:
+    return _post(
+        "renew", answers.SessionAnswer, {"session_id": session_id, "ttl_ms": ttl_ms}, repeatable=True
+    )
+
+
+def release(*, lease_id: str) -> Request[answers.Released]:
+    return _post("release", answers.Released, {"lease_id": lease_id}, repeatable=True)
+
+
+def abandon(*, request_id: str, session_id: str | None = None) -> Request[dict[str, Any]]:
+    body = {"request_id": request_id, "session_id": session_id}
+    return _post("abandon", dict[str, Any], body, repeatable=True)
+
+
+def break_(*, key: str, reason: str) -> Request[answers.Broken]:
+    return _post("break", answers.Broken, {"key": key, "reason": reason}, repeatable=False)
+
+
+def validate(*, key: str, token: int) -> Request[answers.Validation]:
+    return _post("validate", answers.Validation, {"key": key, "token": token}, repeatable=True, reads=True)
+
+
+def commit(body: dict[str, Any]) -> Request[answers.Accepted]:
+    """``body`` as in the contract. Without an op_id nothing is asked twice."""
+    return _post("commit", answers.Accepted, body, repeatable=body.get("op_id") is not None)
+
+
+def lease(key: str) -> Request[answers.LeaseInfo]:
+    return _read("lease", answers.LeaseInfo, f"/v1/leases/{_part(key)}")
+
+
+def leases(
+    *, prefix: str = "", limit: int | None = None, after: str | None = None, owner: str | None = None
+) -> Request[answers.LeasePage]:
+    query = {"prefix": prefix, "limit": limit, "after": after, "owner": owner}
+    return _read("leases", answers.LeasePage, "/v1/leases", query)
+
+
+def queue(key: str) -> Request[answers.Queue]:
+    return _read("queue", answers.Queue, f"/v1/queues/{_part(key)}")
+
+
+def record(key: str) -> Request[answers.Record]:
+    return _read("record", answers.Record, f"/v1/records/{_part(key)}")
+
+
+def delete_record(key: str, *, if_revision: int | None = None) -> Request[dict[str, Any]]:
+    query = {} if if_revision is None else {"if_revision": str(if_revision)}
+    path = f"/v1/records/{_part(key)}"
+    return Request("delete_record", "DELETE", path, dict[str, Any], if_revision is not None, query=query)
+
+
+def open_session(body: dict[str, Any]) -> Request[answers.SessionAnswer]:
+    return _post("sessions", answers.SessionAnswer, body, repeatable=True)
+
+
+def session(session_id: str) -> Request[answers.SessionAnswer]:
+    return _read("session", answers.SessionAnswer, f"/v1/sessions/{_part(session_id)}")
+
+
+def close_session(session_id: str) -> Request[dict[str, Any]]:
+    return Request("close_session", "DELETE", f"/v1/sessions/{_part(session_id)}", dict[str, Any], True)
+
+
+def cluster() -> Request[answers.Cluster]:
+    return _read("cluster", answers.Cluster, "/v1/cluster")

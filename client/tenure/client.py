@@ -1,0 +1,473 @@
+"""The asyncio client: every call of the public contract, typed, with retries that can't do a thing twice.
+
+This is the plain layer: it holds no lease alive by itself. Whoever acquires through it renews before
+``expires_in_ms`` is over, counted from before the call was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from tenure import _requests
+from tenure._endpoints import DEFAULT_ENDPOINTS, Endpoints, parse_endpoints
+from tenure._http import Http, NoAnswer, NotSent
+from tenure._problems import NotFound
+from tenure._protocol import Answer, Call, Pause
+from tenure._requests import Request
+from tenure.answers import (
+    Accepted,
+    Acquired,
+    Broken,
+    Cluster,
+    Grant,
+    Holder,
+    LeaseInfo,
+    LeasePage,
+    Queue,
+    Record,
+    Released,
+    Session,
+    Validation,
+)
+from tenure.errors import (
+    ClusterUnavailable,
+    InvalidRequest,
+    LeaseLost,
+    LeaseUnavailable,
+    OutcomeUnknown,
+    TenureError,
+)
+
+A = TypeVar("A")
+
+TIMEOUT_S: Final = 10.0
+"""How long a call is tried by default. Well below the minute for which the cluster remembers requests."""
+ATTEMPT_TIMEOUT_S: Final = 3.0
+"""How long one node may take to answer before another is asked, beyond the time it was asked to wait."""
+ABANDON_TIMEOUT_S: Final = 2.0
+"""How long giving up an acquire may take. A waiter that could not be abandoned leaves the queue by its
+silence, a grant at its TTL."""
+CONFIRM_AFTER_S: Final = 0.25
+"""A grant whose answer took longer than this is renewed before it is handed out: its time counts from the
+send."""
+
+CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Where there is one, the clock that goes on while the machine is suspended: a lease does, too."""
+
+
+def connect(
+    endpoints: str | Sequence[str] = DEFAULT_ENDPOINTS,
+    *,
+    credential: str | None = None,
+    timeout: float = TIMEOUT_S,
+    attempt_timeout: float = ATTEMPT_TIMEOUT_S,
+) -> Client:
+    """A client of the cluster at ``endpoints``, comma-separated URLs or a list; ``async with`` closes it.
+    No I/O happens here.
+
+    Any node will do; the more are named, the more may be down. ``timeout`` is how many seconds a call is
+    tried, ``attempt_timeout`` how many at one node. Raises InvalidRequest if an endpoint is not a URL.
+    """
+    return Client(endpoints, credential=credential, timeout=timeout, attempt_timeout=attempt_timeout)
+
+
+class Client:
+    """Calls of one tenant, from one event loop, any number at a time. Durations are in seconds.
+
+    Every call raises ``ClusterUnavailable`` if it certainly was not executed within the time-out,
+    ``OutcomeUnknown`` if it may have been, ``InvalidRequest``, ``NotAuthorized`` or ``QuotaExceeded`` if
+    the cluster would not take it. A cancelled call may have been executed.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = DEFAULT_ENDPOINTS,
+        *,
+        credential: str | None = None,
+        timeout: float = TIMEOUT_S,
+        attempt_timeout: float = ATTEMPT_TIMEOUT_S,
+    ) -> None:
+        urls = parse_endpoints(endpoints)
+        self._endpoints = Endpoints(urls, first=random.randrange(len(urls)))
+        self._timeout_s = timeout
+        self._attempt_timeout_s = attempt_timeout
+        self._http = Http(credential=credential)
+        self._abandoning: set[asyncio.Task[bool]] = set()
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The base URLs as configured."""
+        return self._endpoints.urls
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what is being abandoned, for ABANDON_TIMEOUT_S at most, and close the connections. No
+        lease is released."""
+        if self._abandoning:
+            await asyncio.wait(self._abandoning, timeout=ABANDON_TIMEOUT_S)
+            for task in self._abandoning:
+                task.cancel()
+        await self._http.close()
+
+    # -- leases
+    # -------------------------------------------------------------------------------------------------
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        owner: str,
+        ttl: float | None = None,
+        wait: float = 0.0,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+        if_held: Literal["return", "conflict"] = "return",
+        mode: Literal["exclusive", "shared", "permit"] = "exclusive",
+        slots: int | None = None,
+    ) -> Grant:
+        """Acquire ``key``, waiting in its queue for ``wait`` seconds at most.
+
+        When it returns, the key is held by ``owner`` and nobody with an older token can write through the
+        guard. The time left counts from before the call; a grant that came while waiting has been renewed
+        before it is returned. When it raises LeaseUnavailable, nothing is left behind. LeaseLost: the
+        session is over, or this ``request_id`` had been granted and that lease has ended. OutcomeUnknown:
+        with a ``request_id`` of your own, ask again with it and you find the same grant, if there was one;
+        without, it ends at its TTL. ``ttl`` is required without ``session_id`` and refused with it.
+        Cancelling gives the acquire up: it is abandoned, in the background if need be (``close`` waits for
+        that), and a grant that raced with it is released.
+        """
+        own_id = request_id is not None
+        request_id = request_id or secrets.token_urlsafe(16)
+        body = {
+            "key": key,
+            "owner": owner,
+            "ttl_ms": None if ttl is None else _ms(ttl, "ttl"),
+            "request_id": request_id,
+            "session_id": session_id,
+            "metadata": dict(metadata) if metadata else None,
+            "grace_ms": _ms(grace, "grace") or None,
+            "if_held": None if if_held == "return" else if_held,
+            "mode": None if mode == "exclusive" else mode,
+            "slots": slots,
+        }
+        wait_until = _now() + _ms(wait, "wait") / 1000 if wait else None
+        progress = _Progress()
+        try:
+            return await self._acquire(body, wait_until, progress)
+        except BaseException as error:
+            if progress.may_leave_something(error) and not (own_id and isinstance(error, OutcomeUnknown)):
+                undone = await self._abandon_shielded(request_id, session_id)
+                if undone and isinstance(error, OutcomeUnknown):
+                    raise ClusterUnavailable(
+                        detail=f"the acquire of {key!r} was given up: {error}"
+                    ) from error
+            raise
+
+    async def _acquire(self, body: dict[str, Any], wait_until: float | None, progress: _Progress) -> Grant:
+        while True:
+            call = self._call(_requests.acquire(body, wait_until))
+            progress.call = call
+            answer = await self._perform(call)
+            acquired = answer.value
+            if acquired.status == "granted":
+                return await self._confirmed(answer, progress)
+            progress.queued = True
+            if wait_until is None or _now() >= wait_until:
+                raise await self._waited_in_vain(body["key"], acquired)
+
+    async def _confirmed(self, answer: Answer[Acquired], progress: _Progress) -> Grant:
+        grant = answer.value.lease
+        if grant is None:
+            raise InvalidRequest(
+                code="unsupported",
+                detail="the cluster granted a set of keys, which this client did not ask for",
+            )
+        progress.queued = True
+        if _now() - answer.sent_at <= CONFIRM_AFTER_S:
+            return grant
+        try:
+            return await self.renew(grant.lease_id)
+        except LeaseLost as lost:
+            progress.queued = False
+            raise LeaseUnavailable(
+                code="wait_over",
+                detail=f"the key was granted, but the lease ended before it was confirmed: {lost}",
+            ) from lost
+
+    async def _waited_in_vain(self, key: str, acquired: Acquired) -> LeaseUnavailable:
+        """The error for a wait that is over; it names the holder if that can be learned quickly."""
+        holder: Holder | None = None
+        try:
+            async with asyncio.timeout(ABANDON_TIMEOUT_S):
+                holders = (await self.queue(key)).holders
+            holder = holders[0] if holders else None
+        except (TenureError, TimeoutError):
+            pass
+        held = f"{key!r} is held by {holder.owner!r}" if holder else f"{key!r} was not granted in time"
+        return LeaseUnavailable(
+            holder,
+            code="wait_over",
+            detail=f"{held}; the time to wait is over, at position {acquired.position} of the queue",
+            position=acquired.position,
+            ahead=tuple(acquired.ahead),
+        )
+
+    async def renew(self, lease_id: str, *, ttl: float | None = None) -> Grant:
+        """Renew the lease's session. The new time counts from before the call; it is never shorter than
+        before. Raises LeaseLost once the lease has ended, even if nobody holds the key."""
+        request = _requests.renew(lease_id=lease_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl"))
+        return (await self._ask(request)).lease
+
+    async def release(self, lease_id: str) -> Released:
+        """End the lease and hand the key to the next waiter. Never touches a later lease. Raises LeaseLost
+        if it had ended otherwise."""
+        return await self._ask(_requests.release(lease_id=lease_id))
+
+    async def abandon(self, request_id: str, *, session_id: str | None = None) -> None:
+        """Give up the acquire with this request_id: its place in the queue, or its grant."""
+        await self._ask(_requests.abandon(request_id=request_id, session_id=session_id))
+
+    async def break_(self, key: str, *, reason: str) -> Broken:
+        """End the lease of whoever holds ``key``; for operators. Not repeated after an unknown outcome."""
+        return await self._ask(_requests.break_(key=key, reason=reason))
+
+    async def get(self, key: str) -> LeaseInfo | None:
+        """The present lease of ``key``, or None."""
+        return await self._find(_requests.lease(key))
+
+    async def leases(
+        self, prefix: str = "", *, owner: str | None = None, page: int | None = None
+    ) -> AsyncIterator[LeaseInfo]:
+        """All leases whose key begins with ``prefix``, in the order of the keys' bytes. Each page is read
+        as of its own moment."""
+        after: str | None = None
+        while True:
+            answer = await self.leases_page(prefix, owner=owner, limit=page, after=after)
+            for lease in answer.leases:
+                yield lease
+            if answer.next is None:
+                return
+            after = answer.next
+
+    async def leases_page(
+        self,
+        prefix: str = "",
+        *,
+        owner: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> LeasePage:
+        """One page of ``leases``; ``after`` is the ``next`` of the page before."""
+        return await self._ask(_requests.leases(prefix=prefix, limit=limit, after=after, owner=owner))
+
+    async def queue(self, key: str) -> Queue:
+        """Holders and waiters of ``key``, in order."""
+        return await self._ask(_requests.queue(key))
+
+    # -- guard and record
+    # ---------------------------------------------------------------------------------------
+
+    async def validate(self, key: str, token: int) -> Validation:
+        """Whether ``token`` could write now. Advice: the moment of checking is not the moment of writing."""
+        return await self._ask(_requests.validate(key=key, token=token))
+
+    async def commit(
+        self,
+        key: str,
+        *,
+        lease_id: str,
+        token: int,
+        mode: Literal["current", "once", "sequence"] = "once",
+        value: str | bytes | None = None,
+        seq: int | None = None,
+        slot: int | None = None,
+        op_id: str | None = None,
+        if_revision: int | None = None,
+        require_live: bool = True,
+        digest: str | None = None,
+    ) -> Accepted:
+        """Write through the key's guard; without a ``value`` only mark the token as used.
+
+        When it returns, the write was accepted and ``value`` is the key's record. Raises CommitRefused:
+        nothing was written, and ``code`` and ``floor`` say why. OutcomeUnknown: ask again with the same
+        ``op_id`` (one of your own; else it is minted for this call).
+        """
+        body = {
+            "key": key,
+            "lease_id": lease_id,
+            "token": token,
+            "mode": mode,
+            "seq": seq,
+            "slot": slot or None,
+            "op_id": op_id or secrets.token_urlsafe(16),
+            "if_revision": if_revision,
+            "require_live": None if require_live else False,
+            "digest": digest,
+            "value": base64.b64encode(value).decode() if isinstance(value, bytes) else value,
+            "value_encoding": "base64" if isinstance(value, bytes) else None,
+        }
+        return await self._ask(_requests.commit(body))
+
+    async def record(self, key: str) -> Record | None:
+        """The value last accepted for ``key``, or None."""
+        return await self._find(_requests.record(key))
+
+    async def delete_record(self, key: str, *, if_revision: int | None = None) -> bool:
+        """Delete the key's record; false if it had none. Without ``if_revision`` not repeated after an
+        unknown outcome."""
+        return await self._find(_requests.delete_record(key, if_revision=if_revision)) is not None
+
+    # -- sessions
+    # -----------------------------------------------------------------------------------------------
+
+    async def open_session(
+        self, *, owner: str, ttl: float, metadata: Mapping[str, str] | None = None
+    ) -> Session:
+        """Open a session that keeps any number of leases alive. If the outcome is unknown, a session that
+        nobody knows ends at its TTL."""
+        body = {"owner": owner, "ttl_ms": _ms(ttl, "ttl"), "metadata": dict(metadata) if metadata else None}
+        return (await self._ask(_requests.open_session(body))).session
+
+    async def renew_session(self, session_id: str, *, ttl: float | None = None) -> Session:
+        """Renew the session and so all its leases. Raises LeaseLost when it is over."""
+        request = _requests.renew_session(
+            session_id=session_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl")
+        )
+        return (await self._ask(request)).session
+
+    async def session(self, session_id: str) -> Session | None:
+        """The session as it stands, or None if there is no such session any more."""
+        try:
+            answer = await self._find(_requests.session(session_id))
+        except LeaseLost:
+            return None
+        return None if answer is None else answer.session
+
+    async def close_session(self, session_id: str) -> bool:
+        """End the session and all its leases; false if it was over already."""
+        try:
+            return await self._find(_requests.close_session(session_id)) is not None
+        except LeaseLost:
+            return False
+
+    # -- cluster
+    # ------------------------------------------------------------------------------------------------
+
+    async def cluster(self, *, endpoint: str | None = None) -> Cluster:
+        """One node's view of the cluster: of any node, or of the one at ``endpoint``, which is then asked
+        alone."""
+        if endpoint is None:
+            return await self._ask(_requests.cluster())
+        alone = Endpoints(parse_endpoints([endpoint]))
+        return (await self._perform(self._call(_requests.cluster(), endpoints=alone))).value
+
+    # -- how
+    # ----------------------------------------------------------------------------------------------------
+
+    def _call(
+        self, request: Request[A], *, endpoints: Endpoints | None = None, timeout_s: float | None = None
+    ) -> Call[A]:
+        return Call(
+            request,
+            endpoints or self._endpoints,
+            now=_now(),
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            attempt_timeout_s=self._attempt_timeout_s,
+            draw=random.random,
+        )
+
+    async def _perform(self, call: Call[A]) -> Answer[A]:
+        while True:
+            step = call.next(_now())
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                continue
+            try:
+                status, headers, body = await self._http.send(step)
+            except NotSent as error:
+                call.failed(step, _now(), str(error), sent=False)
+            except NoAnswer as error:
+                call.failed(step, _now(), str(error), sent=True)
+            else:
+                answer = call.received(step, _now(), status, headers, body)
+                if answer is not None:
+                    return answer
+
+    async def _find(self, request: Request[A]) -> A | None:
+        """The answer, or None if what the call names is not there."""
+        try:
+            return (await self._perform(self._call(request))).value
+        except NotFound:
+            return None
+
+    async def _ask(self, request: Request[A]) -> A:
+        """The answer. Not found can only mean that the session named by the call is over."""
+        try:
+            return (await self._perform(self._call(request))).value
+        except NotFound as error:
+            raise LeaseLost(
+                error.code, code=error.code, detail=error.detail, request_id=error.request_id
+            ) from error
+
+    async def _abandon_shielded(self, request_id: str, session_id: str | None) -> bool:
+        """Abandon an acquire, and don't let a second cancellation stop that. True if it is certain that
+        nothing is left."""
+        task = _spawn(self._abandon(request_id, session_id))
+        self._abandoning.add(task)
+        task.add_done_callback(self._abandoning.discard)
+        return await asyncio.shield(task)
+
+    async def _abandon(self, request_id: str, session_id: str | None) -> bool:
+        request = _requests.abandon(request_id=request_id, session_id=session_id)
+        try:
+            await self._perform(self._call(request, timeout_s=ABANDON_TIMEOUT_S))
+        except TenureError:
+            return False
+        return True
+
+
+class _Progress:
+    """How far an acquire came, to know whether giving it up leaves anything on the cluster."""
+
+    def __init__(self) -> None:
+        self.call: Call[Acquired] | None = None
+        self.queued = False
+
+    def may_leave_something(self, error: BaseException) -> bool:
+        if self.call is None or not self.call.attempted:
+            return False
+        if self.queued or self.call.doubtful:
+            return True
+        # Refusals and "certainly not executed" leave nothing; a cancellation can strike in the middle of an
+        # attempt.
+        return not isinstance(error, TenureError)
+
+
+def _spawn(work: Coroutine[Any, Any, bool]) -> asyncio.Task[bool]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+def _now() -> float:
+    return time.clock_gettime(CLOCK)
+
+
+def _ms(seconds: float, name: str) -> int:
+    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds < 0:
+        raise InvalidRequest(
+            detail=f"{name} must be a number of seconds that is not negative, not {seconds!r}"
+        )
+    return round(seconds * 1000)
