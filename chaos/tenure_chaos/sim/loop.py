@@ -1,0 +1,186 @@
+"""An asyncio event loop on virtual time.
+
+Theory of operation. Callbacks run in the order in which they became due; when nothing is ready, time jumps
+to the next timer. Nothing here asks the operating system for anything, so a run is a pure function of its
+inputs.
+
+Every callback belongs to a process: the one in whose context it was scheduled (a context variable, which
+asyncio copies into tasks and callbacks by itself). A paused process keeps its callbacks parked until it
+goes on, as SIGSTOP does; the callbacks of a killed one are discarded, as SIGKILL does. Sockets are the
+network's (see network.py), reached through create_server and create_connection.
+"""
+
+import asyncio
+import collections
+import contextvars
+import heapq
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Process:
+    """One incarnation of a simulated program: a node or a client."""
+
+    __slots__ = ("alive", "incarnation", "name", "parked", "paused")
+
+    def __init__(self, name: str, incarnation: int = 0) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.alive = True
+        self.paused = False
+        self.parked: list[asyncio.Handle] = []
+
+    def __repr__(self) -> str:
+        return f"{self.name}#{self.incarnation}"
+
+
+CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+"""The process in whose name code runs; None is the world itself."""
+
+
+class Sockets(Protocol):
+    """What the loop needs of a network."""
+
+    def listen(
+        self, owner: Process, host: str, port: int, factory: Callable[[], Any]
+    ) -> asyncio.AbstractServer: ...
+
+    async def dial(
+        self, owner: Process, host: str, port: int, factory: Callable[[], Any]
+    ) -> tuple[Any, Any]: ...
+
+
+class Stalled(RuntimeError):
+    """Nothing is ready and no timer is set: what is awaited can never happen."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module's docstring. ``steps`` counts the callbacks that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._queue: collections.deque[asyncio.Handle] = collections.deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_number = 0
+        self.sockets: Sockets | None = None
+        self.steps = 0
+        self.failures: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda _loop, context: self.failures.append(context))
+
+    # -- time and callbacks
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._queue.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_number += 1
+        heapq.heappush(self._timers, (when, self._timer_number, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when they come up."""
+
+    def _run_once(self) -> None:
+        queue, timers = self._queue, self._timers
+        if not queue:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                if not getattr(self, "_stopping", False):
+                    raise Stalled("no callback is ready and no timer is set")
+                return
+            self._now = max(self._now, timers[0][0])
+            while timers and timers[0][0] <= self._now:
+                queue.append(heapq.heappop(timers)[2])
+        for _ in range(len(queue)):
+            handle = queue.popleft()
+            if handle.cancelled():
+                continue
+            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.paused:
+                    process.parked.append(handle)
+                    continue
+            self.steps += 1
+            handle._run()
+
+    # -- processes
+
+    def pause(self, process: Process) -> None:
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        """Everything that had become due meanwhile is ready now, in the order in which it became due."""
+        process.paused = False
+        parked, process.parked = process.parked, []
+        self._queue.extend(parked)
+
+    def kill(self, process: Process) -> None:
+        process.alive = False
+        process.parked.clear()
+
+    def spawn(self, process: Process, call: Callable[..., Any], *args: Any) -> None:
+        """Run ``call(*args)`` soon, as that process."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, process)
+        self.call_soon(call, *args, context=context)
+
+    # -- sockets
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_options: Any
+    ) -> Any:
+        return self._sockets().listen(self._process(), host, port, protocol_factory)
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_options: Any
+    ) -> Any:
+        return await self._sockets().dial(self._process(), host, port, protocol_factory)
+
+    def _sockets(self) -> Sockets:
+        assert self.sockets is not None, "the world has no network"
+        return self.sockets
+
+    def _process(self) -> Process:
+        process = CURRENT.get()
+        assert process is not None, "only a process may open sockets"
+        return process
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        raise RuntimeError("a simulated process has no threads")
+
+    # -- what BaseEventLoop expects of a real loop
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no events but callbacks and timers."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps, so nothing has to be woken."""
