@@ -1,7 +1,7 @@
 """The import table of cluster/ARCHITECTURE.md, enforced.
 
-import-linter (`make lint`) checks the layers over the whole graph, indirect imports included. This test checks
-what a layer contract can't say: which outside modules may be imported where.
+import-linter (`make lint`) checks the layers over the whole graph, indirect imports included. This test
+checks what a layer contract can't say: which outside modules may be imported where.
 """
 
 import ast
@@ -60,7 +60,9 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports(source: str) -> set[str]:
-    """Every module named by an import anywhere in the source, also inside functions; `from a import b` gives a and a.b."""
+    """Every module named by an import anywhere in the source, also inside functions; `from a import b`
+    gives a and a.b.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -33,11 +33,7 @@ def test_the_engine_is_pinned_exactly_and_everything_else_by_range() -> None:
     stated = [*project["dependencies"], *(item for extra in extras.values() for item in extra)]
     outside = [item for item in stated if not item.startswith("tenure[")]
     assert "pysyncobj==0.3.17" in outside
-    loose = [
-        item
-        for item in outside
-        if item != "pysyncobj==0.3.17" and not re.search(r">=[\d.]+,<\d", item)
-    ]
+    loose = [item for item in outside if item != "pysyncobj==0.3.17" and not re.search(r">=[\d.]+,<\d", item)]
     assert loose == []
 
 
