@@ -72,10 +72,10 @@ def one_holder_at_a_time(facts: Facts) -> Iterator[str]:
         for grant in reversed(grants):
             for invoked_s, _, what in grant.proofs + grant.fenced:
                 if invoked_s > next_seen:
-                    yield f"{name(grant)} was {what} at {invoked_s:.3f}, its successor seen by {next_seen:.3f}"
+                    yield f"{name(grant)} was {what} at {invoked_s:.3f}, its successor by {next_seen:.3f}"
             for seen in grant.observations:
                 if seen.live and seen.call.invoked_s > next_seen:
-                    yield f"{name(grant)} is in {brief(seen.call)}, its successor seen by {next_seen:.3f}"
+                    yield f"{name(grant)} is in {brief(seen.call)}, its successor by {next_seen:.3f}"
             next_seen = min(next_seen, grant.seen_by)
 
 
@@ -130,7 +130,7 @@ def _loss(facts: Facts, call: Call, grant: Grant) -> Iterator[str]:
     if reason == "expired":
         if facts.lives_until(grant) > call.returned_s:
             yield (
-                f"{brief(call)} says that {name(grant)} expired; it lives until {facts.lives_until(grant):.3f}"
+                f"{brief(call)} says that {name(grant)} expired, but lives to {facts.lives_until(grant):.3f}"
             )
     elif reason == "unknown":
         ended_after = min([facts.lives_until(grant), *(ender.invoked_s for ender in grant.enders)])
