@@ -1,0 +1,188 @@
+"""The HTTP front: from a request's bytes to a call of the service and back.
+
+The front keeps no state about leases. It is one handler under aiohttp's low-level server, without an
+application, a router or middlewares: a dictionary finds the route, prebuilt decoders read the body, and one
+write answers.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Final, cast
+
+from aiohttp import EMPTY_PAYLOAD, HttpVersion11, hdrs, web
+from aiohttp.http import HttpProcessingError
+
+from tenure_cluster.api import codec, openapi, target
+from tenure_cluster.api.answer import Answer, Writer, refusal
+from tenure_cluster.api.codec import Format
+from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
+from tenure_cluster.api.dispatch import Dispatcher, Unrouted
+from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
+from tenure_cluster.api.port import LeasePort
+from tenure_cluster.api.problems import invalid
+from tenure_cluster.service.errors import Problem
+
+_log = logging.getLogger("tenure.api")
+
+_SANE_REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._~:/+=@-]{{1,{REQUEST_ID_BYTES_MAX}}}")
+_X_REQUEST_ID: Final = "X-Request-Id"
+_SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
+_NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
+
+
+class HttpFront:
+    """Serves the public interface of one node."""
+
+    def __init__(
+        self,
+        service: LeasePort,
+        *,
+        version: str,
+        wall_ms: Callable[[], int],
+        request_id_prefix: str,
+        limits: HttpLimits,
+    ) -> None:
+        """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header."""
+        self._limits = limits
+        self._dispatcher = Dispatcher(service, openapi.document(version), self._is_stopping)
+        self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
+        self._request_id_prefix = request_id_prefix.encode()
+        self._request_numbers = count(1)
+        self._stopping = False
+        self._table: ConnectionTable | None = None
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, listen: str) -> None:
+        """Serve on ``host:port``; port 0 takes a free one. Raises OSError if the address cannot be had."""
+        host, _, port = listen.rpartition(":")
+        self._table = ConnectionTable(self._limits, self._answer_broken)
+        server = ConnectionServer(self._handle, self._table)
+        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_timeout_ms / 1000)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host.strip("[]"), int(port), backlog=self._limits.backlog)
+        try:
+            await site.start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        self._table.start()
+
+    @property
+    def port(self) -> int:
+        """The port served on."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._table.open if self._table is not None else 0
+
+    async def stop(self) -> None:
+        """Accept nothing more, let requests in flight be answered, close everything.
+
+        Polls in flight are answered when the service ends them: stop it first, or at the same time.
+        """
+        self._stopping = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._table is not None:
+            self._table.stop()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast(Connection, request.protocol)
+        headers = request.headers
+        content_type = headers.get(hdrs.CONTENT_TYPE, "")
+        answer_format = codec.answer_format(headers.get(hdrs.ACCEPT, ""), content_type)
+        try:
+            answer = await self._answer(request, connection, content_type, answer_format)
+        except Exception:
+            _log.exception("a request failed: %s %.200s", request.method, ascii(request.raw_path))
+            answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
+        keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
+        written = self._writer.write(request, answer, self._request_id(headers), keep_alive=keep_alive)
+        if connection.writing_paused:
+            await self._writer.drain(request)
+        connection.answered()
+        return written
+
+    async def _answer(
+        self, request: web.BaseRequest, connection: Connection, content_type: str, answer_format: Format
+    ) -> Answer:
+        path, query = target.split(request.raw_path)
+        found = self._dispatcher.find(request.method, path)
+        if isinstance(found, Unrouted):
+            return refusal(found.problem, answer_format, found.headers)
+        endpoint, rest = found
+        if endpoint.takes_body:
+            body_format = self._body_format(request, content_type)
+            if isinstance(body_format, Problem):
+                return refusal(body_format, answer_format)
+            body = await self._body(request)
+            connection.arrived()
+            asked = body if isinstance(body, Problem) else endpoint.decode_body(body, query, body_format)
+        else:
+            connection.arrived()
+            asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
+        if isinstance(asked, Problem):
+            return refusal(asked, answer_format)
+        return await endpoint.answer(asked, answer_format)
+
+    def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
+        headers = request.headers
+        if hdrs.CONTENT_ENCODING in headers and headers[hdrs.CONTENT_ENCODING].lower() != "identity":
+            return Problem(
+                "unsupported_media_type", "Bodies are taken as they are, without a Content-Encoding"
+            )
+        if content_type == "application/json":
+            return "json"
+        from_browser = any(header in headers for header in _SENT_BY_BROWSERS)
+        return codec.body_format(content_type, from_browser) or Problem(
+            "unsupported_media_type", "Say Content-Type: application/json, or application/msgpack"
+        )
+
+    async def _body(self, request: web.BaseRequest) -> bytes | Problem:
+        """The whole body. How long it may take is the connection table's concern."""
+        content, limit = request.content, self._limits.body_bytes_max
+        if content.is_eof():
+            body = content.read_nowait(-1)
+            return body if len(body) <= limit else self._too_large()
+        if (request.content_length or 0) > limit:
+            return self._too_large()
+        if request.version >= HttpVersion11 and _expects_continue(request) and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        received = bytearray()
+        try:
+            while chunk := await content.readany():
+                received += chunk
+                if len(received) > limit:
+                    return self._too_large()
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            return invalid(f"The body could not be read: {error}", "$")
+        return bytes(received)
+
+    def _too_large(self) -> Problem:
+        limit = self._limits.body_bytes_max
+        return Problem("too_large", f"The body is larger than {limit} bytes", {"max": limit})
+
+    def _request_id(self, headers: Mapping[str, str]) -> bytes:
+        """The caller's own id if it is short and plain, else a new one."""
+        asked = headers.get(_X_REQUEST_ID)
+        if asked is not None and _SANE_REQUEST_ID.fullmatch(asked):
+            return asked.encode()
+        return b"%b-%x" % (self._request_id_prefix, next(self._request_numbers))
+
+    def _answer_broken(self, request: web.BaseRequest, message: str) -> web.StreamResponse:
+        """Answer bytes that aiohttp could not parse as a request, and close the connection."""
+        shown = message[:DETAIL_CHARS_MAX].encode("ascii", "backslashreplace").decode()
+        answer = refusal(invalid(f"The request is not HTTP/1.1: {shown}", "$"), "json")
+        return self._writer.write(request, answer, self._request_id({}), keep_alive=False)
+
+
+def _expects_continue(request: web.BaseRequest) -> bool:
+    return request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"

@@ -1,0 +1,193 @@
+"""Connections of the HTTP front: how many there may be, and how long each may keep us waiting.
+
+aiohttp bounds neither the number of connections nor the time in which a request must arrive. Here
+every connection is in one of three states::
+
+    idle     no byte of a request has come        closed after idle_timeout_ms
+    reading  a request has begun to come          closed read_timeout_ms after its first byte
+    busy     the handler has a whole request      bounded by the operation itself
+
+Idle and reading connections stand in one ordered table each. A connection enters a table at its end
+with the time of entry, so the longest waiting is always first: the sweep, once a second, looks only
+at connections that are overdue, and ten thousand idle ones cost nothing. When all places are taken a
+newcomer gets that of the longest idle connection, so idle connections never keep anybody out.
+
+Overdue connections are aborted, not closed: a close would wait for a peer that does not read.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from tenure_cluster.api.limits import DROPS_PER_SWEEP_MAX, SWEEP_PERIOD_S, HttpLimits
+
+_log = logging.getLogger("tenure.api")
+
+_IDLE: Final = 0
+_READING: Final = 1
+_BUSY: Final = 2
+
+_REFUSALS_LOG_PERIOD_S: Final = 60.0
+"""Refused connections are logged at most this often."""
+
+
+class Connection(web.RequestHandler):
+    """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
+
+    __slots__ = ("_bytes_behind", "_state", "_table", "_wire")
+
+    def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=cast(logging.Logger, None),  # aiohttp takes None for "no access log"
+            logger=_log,
+            auto_decompress=False,
+            lingering_time=5.0,
+        )
+        self._table = table
+        self._state: int | None = None
+        self._bytes_behind = False
+        self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = cast(asyncio.Transport, transport)
+        if self._table.admit():
+            self._state = _IDLE
+            self._table.idle[self] = self._loop.time()
+            super().connection_made(transport)
+        else:
+            self.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._state is not None:
+            self._table.open -= 1
+            self._table.idle.pop(self, None)
+            self._table.reading.pop(self, None)
+            self._state = None
+        self._wire = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._state is _IDLE:
+            self._table.idle.pop(self, None)
+            self._table.reading[self] = self._loop.time()
+            self._state = _READING
+        elif self._state is _BUSY:
+            self._bytes_behind = True
+        super().data_received(data)
+
+    def arrived(self) -> None:
+        """The request that is being handled is here, head and body."""
+        if self._state is _READING:
+            self._table.reading.pop(self, None)
+        elif self._state is _IDLE:  # it had come behind the one before
+            self._table.idle.pop(self, None)
+        else:
+            return
+        self._state = _BUSY
+        self._bytes_behind = False
+
+    def answered(self) -> None:
+        """The answer has been written. If part of the next request is already here, its time runs."""
+        if self._state is _BUSY:
+            state = _READING if self._bytes_behind else _IDLE
+            table = self._table.reading if self._bytes_behind else self._table.idle
+            table[self] = self._loop.time()
+            self._state = state
+
+    def abort(self) -> None:
+        """Close at once, dropping whatever was not sent."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """aiohttp could not parse a request. Answered as a problem, and not worth a line in the log."""
+        return self._table.answer_broken(request, message or "The request is not HTTP/1.1")
+
+
+class ConnectionTable:
+    """The open connections by state, and the sweep over them."""
+
+    def __init__(
+        self, limits: HttpLimits, answer_broken: Callable[[web.BaseRequest, str], web.StreamResponse]
+    ) -> None:
+        self.limits = limits
+        self.answer_broken = answer_broken
+        self.open = 0
+        self.refused = 0
+        self.idle: OrderedDict[Connection, float] = OrderedDict()
+        self.reading: OrderedDict[Connection, float] = OrderedDict()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._refusals_logged_at = -_REFUSALS_LOG_PERIOD_S
+
+    def admit(self) -> bool:
+        """Count a newcomer in, making room for it if need be; false if every connection is in use."""
+        if self.open >= self.limits.connections_max:
+            if not self.idle:
+                self._refuse()
+                return False
+            connection, _ = self.idle.popitem(last=False)
+            connection.abort()
+        self.open += 1
+        return True
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(SWEEP_PERIOD_S, self._sweep)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sweep(self) -> None:
+        drops = self._drop_overdue(self.reading, self.limits.read_timeout_ms, DROPS_PER_SWEEP_MAX)
+        drops += self._drop_overdue(self.idle, self.limits.idle_timeout_ms, DROPS_PER_SWEEP_MAX - drops)
+        again_in_s = SWEEP_PERIOD_S if drops < DROPS_PER_SWEEP_MAX else 0.0
+        self._timer = self._loop.call_later(again_in_s, self._sweep)
+
+    def _drop_overdue(self, table: OrderedDict[Connection, float], timeout_ms: int, drops_max: int) -> int:
+        overdue_before = self._loop.time() - timeout_ms / 1000
+        drops = 0
+        while table and drops < drops_max:
+            connection = next(iter(table))
+            if table[connection] > overdue_before:
+                break
+            del table[connection]
+            connection.abort()
+            drops += 1
+        return drops
+
+    def _refuse(self) -> None:
+        self.refused += 1
+        now = self._loop.time()
+        if now - self._refusals_logged_at >= _REFUSALS_LOG_PERIOD_S:
+            self._refusals_logged_at = now
+            _log.warning(
+                "connections refused: %d so far; all %d (connections_max) are in use",
+                self.refused,
+                self.limits.connections_max,
+            )
+
+
+class ConnectionServer(web.Server):
+    """aiohttp's low-level server with our connections. A closed connection cancels its handler."""
+
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], table: ConnectionTable
+    ) -> None:
+        super().__init__(handler, handler_cancellation=True)
+        self.table = table
+
+    def __call__(self, *_: Any) -> web.RequestHandler:
+        return Connection(self, self.table)

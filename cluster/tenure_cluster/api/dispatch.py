@@ -1,0 +1,188 @@
+"""Endpoints, made from the route table: how each call's request is decoded, answered and encoded.
+
+Everything that can be prepared is: decoders for each body, the HTTP status for each type of reply. Finding
+the endpoint of a request is a look-up or two in a dictionary.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from tenure_cluster.api import batch, target
+from tenure_cluster.api.answer import Answer, refusal, success
+from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
+from tenure_cluster.api.limits import DETAIL_CHARS_MAX
+from tenure_cluster.api.port import LeasePort
+from tenure_cluster.api.problems import invalid
+from tenure_cluster.api.routes import ROUTES, Route
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import StatusReply
+
+TENANT: Final = "default"
+"""Every caller's tenant as long as there are no credentials."""
+
+_VERSION_PREFIX: Final = "/v1/"
+
+
+class Endpoint(ABC):
+    """One route, ready to serve."""
+
+    def __init__(self, route: Route, body_type: Any = None) -> None:
+        self.route = route
+        self.takes_body = route.source == "body"
+        self._decoders = Decoders(body_type or route.request) if self.takes_body else None
+        fields = msgspec.structs.fields(route.request) if route.source == "query" and route.request else ()
+        self._integers = frozenset(field.name for field in fields if field.type in (int, int | None))
+
+    def decode_body(self, body: bytes, query: str | None, body_format: Format) -> Any | Problem:
+        """The call's request from its body. A query is refused: what stood in it would be ignored."""
+        if query:
+            return invalid("This call takes its fields from its body, not from a query", "$")
+        assert self._decoders is not None
+        return self._decoders.decode(body, body_format)
+
+    def decode_target(self, rest: str, query: str | None) -> Any | Problem:
+        """The call's request from the end of its path and its query."""
+        fields = target.query_fields(query, self._integers) if query else {}
+        if isinstance(fields, Problem):
+            return fields
+        name = self.route.path_field
+        if name is not None:
+            path = target.field_path("$", name)
+            if name in fields:
+                return invalid("The field stands in the path; it can't be in the query too", path)
+            value = target.decode(rest, path)
+            if isinstance(value, Problem):
+                return value
+            fields[name] = value
+        if self.route.request is None:
+            unknown = next(iter(fields), None)
+            return (
+                None
+                if unknown is None
+                else invalid("The call takes no fields", target.field_path("$", unknown))
+            )
+        try:
+            return msgspec.convert(fields, self.route.request)
+        except msgspec.ValidationError as error:
+            return fault(str(error))
+
+    @abstractmethod
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        """Answer a decoded request."""
+
+
+class _OperationEndpoint(Endpoint):
+    """Hands an operation to the service."""
+
+    def __init__(self, route: Route, service: LeasePort) -> None:
+        super().__init__(route)
+        self._call = service.call
+        self._operation = route.operation
+        self._statuses = {reply: status for status, group in route.replies.items() for reply in group}
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        reply = await self._call(self._operation, TENANT, request)
+        if type(reply) is Problem:
+            return refusal(reply, answer_format)
+        return success(self._statuses[type(reply)], reply, answer_format)
+
+
+class _BatchEndpoint(Endpoint):
+    """Hands many operations to the service at once."""
+
+    def __init__(self, route: Route, service: LeasePort) -> None:
+        super().__init__(route, batch.BatchBody)
+        self._service = service
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        operations = batch.operations(request)
+        if isinstance(operations, Problem):
+            return refusal(operations, answer_format)
+        answers = await self._service.batch(TENANT, operations)
+        return success(200, batch.results(answers), answer_format)
+
+
+class _OwnEndpoint(Endpoint):
+    """Answers by itself, without the replicated state."""
+
+    def __init__(self, route: Route, make: Callable[[], msgspec.Struct | Problem]) -> None:
+        super().__init__(route)
+        self._make = make
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        reply = self._make()
+        return (
+            refusal(reply, answer_format)
+            if isinstance(reply, Problem)
+            else success(200, reply, answer_format)
+        )
+
+
+class _DocumentEndpoint(Endpoint):
+    """Answers with bytes that were made once; they are JSON whatever was asked for."""
+
+    def __init__(self, route: Route, document: bytes) -> None:
+        super().__init__(route)
+        self._answer = Answer(200, CONTENT_TYPES["json"], document)
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        return self._answer
+
+
+class Unrouted(msgspec.Struct, frozen=True):
+    """Why no endpoint serves a request, and the header lines to say with it."""
+
+    problem: Problem
+    headers: bytes = b""
+
+
+class Dispatcher:
+    """Finds the endpoint of a method and path."""
+
+    def __init__(self, service: LeasePort, document: bytes, is_stopping: Callable[[], bool]) -> None:
+        own: dict[str, Callable[[Route], Endpoint]] = {
+            "batch": lambda route: _BatchEndpoint(route, service),
+            "cluster": lambda route: _OwnEndpoint(route, service.cluster),
+            "livez": lambda route: _OwnEndpoint(route, lambda: StatusReply(status="alive")),
+            "readyz": lambda route: _OwnEndpoint(route, lambda: _readiness(service, is_stopping())),
+            "openapi": lambda route: _DocumentEndpoint(route, document),
+        }
+        self._by_path: dict[str, dict[str, Endpoint]] = {}
+        self._by_prefix: dict[str, dict[str, Endpoint]] = {}
+        for route in ROUTES:
+            make = own.get(route.operation)
+            methods = (self._by_prefix if route.parameter else self._by_path).setdefault(route.prefix, {})
+            endpoint = make(route) if make else _OperationEndpoint(route, service)
+            methods[route.method] = endpoint
+            if route.method == "GET":
+                methods["HEAD"] = endpoint
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, str] | Unrouted:
+        """The endpoint, and the rest of the path that is its parameter, still as it came."""
+        rest = ""
+        methods = self._by_path.get(path)
+        if methods is None:
+            end = path.find("/", len(_VERSION_PREFIX)) + 1
+            methods = self._by_prefix.get(path[:end])
+            if methods is None:
+                shown = path[:DETAIL_CHARS_MAX].encode("ascii", "backslashreplace").decode()
+                return Unrouted(Problem("no_route", f"Nothing is served at {shown}; see /openapi.json"))
+            rest = path[end:]
+        endpoint = methods.get(method)
+        if endpoint is None:
+            allow = ", ".join(sorted(methods))
+            problem = Problem("method_not_allowed", f"{method} is not served here, only {allow}")
+            return Unrouted(problem, b"Allow: %b\r\n" % allow.encode())
+        return endpoint, rest
+
+
+def _readiness(service: LeasePort, stopping: bool) -> StatusReply | Problem:
+    if stopping:
+        return Problem("shutting_down", "The node is stopping")
+    readiness = service.ready()
+    if readiness.ready:
+        return StatusReply(status="ready")
+    return Problem("no_leader" if service.leader_url is None else "no_quorum", readiness.reason)

@@ -1,0 +1,43 @@
+"""Every bound of the HTTP front, named once."""
+
+from typing import Final
+
+import msgspec
+
+OPS_PER_BATCH_MAX: Final = 1_000
+"""Most operations of one batch."""
+
+QUERY_FIELDS_MAX: Final = 32
+"""Most fields of a query; more than any call takes."""
+
+REQUEST_ID_BYTES_MAX: Final = 128
+"""Longest ``X-Request-Id`` that is echoed; a longer one is replaced."""
+
+DETAIL_CHARS_MAX: Final = 500
+"""Longest text from a request that a problem repeats."""
+
+DROPS_PER_SWEEP_MAX: Final = 200
+"""Most overdue connections that are closed in one go, so that closing many never holds the loop."""
+
+SWEEP_PERIOD_S: Final = 1.0
+"""How often overdue connections are looked for; a time-out is exceeded by at most this."""
+
+
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the front; the first four are those of the configuration's section ``[http]``."""
+
+    body_bytes_max: int = 262_144
+    """Largest request body."""
+    connections_max: int = 12_000
+    """Most open connections. Beyond it a new one takes the place of the longest idle one; if none is idle it
+    is closed at once."""
+    read_timeout_ms: int = 10_000
+    """A request must have arrived whole, head and body, this long after its first byte."""
+    idle_timeout_ms: int = 75_000
+    """A connection without a request is closed after this long. Above the longest poll."""
+    write_timeout_ms: int = 30_000
+    """A client must take its answer within this."""
+    stop_timeout_ms: int = 10_000
+    """How long stopping waits for requests in flight before it cancels them."""
+    backlog: int = 1_024
+    """Connections that the kernel may hold until they are accepted."""

@@ -1,0 +1,41 @@
+"""What the HTTP front needs from the service."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import ClusterReply, Reply
+from tenure_cluster.service.requests import Request
+
+
+class Readiness(Protocol):
+    """Whether a node can serve; ``reason`` is a sentence that says why not."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class LeasePort(Protocol):
+    """The use cases of one node, whichever node leads."""
+
+    async def call(self, operation: str, tenant: str, request: Request) -> Reply | Problem:
+        """Execute one operation of ``requests.OPERATIONS``.
+
+        Cancellation says that the caller's connection is gone: a queued acquire is then abandoned.
+        """
+
+    async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Reply | Problem]:
+        """Execute operations in one round and answer each, in order."""
+
+    def cluster(self) -> ClusterReply:
+        """This node's view of the cluster. No I/O."""
+
+    def ready(self) -> Readiness:
+        """Whether this node can serve with a quorum, and if not, why. No I/O."""
+
+    @property
+    def leader_url(self) -> str | None:
+        """Base URL of the leader's HTTP front, if a leader is known."""

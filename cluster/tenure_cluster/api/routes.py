@@ -1,0 +1,333 @@
+"""The route table: every call of the interface, typed. Handlers and the OpenAPI document are made from it.
+
+A call takes all its fields from one place: a POST from its body, a GET or DELETE from its path and query.
+"""
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from tenure_cluster.service import replies, requests
+
+Source: TypeAlias = Literal["body", "query", "nothing"]
+Struct: TypeAlias = type[msgspec.Struct]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One call."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    """A template: at most one ``{name}``, always last, which takes the rest of the path, slashes included."""
+    operation: str
+    """Name of the service's operation, or of the front's own for the calls that it answers itself."""
+    summary: str
+    description: str = ""
+    tag: Literal["leases", "guards", "sessions", "cluster"]
+    request: Struct | None = None
+    source: Source = "nothing"
+    path_field: str | None = None
+    """The request's field that ``{name}`` fills."""
+    replies: dict[int, tuple[Struct, ...]]
+    problems: tuple[str, ...]
+    """Codes that the call can meet, beside those that any call of its source can."""
+    example: dict[str, Any] | None = None
+    """A request body."""
+
+    @property
+    def prefix(self) -> str:
+        """The fixed part of the path."""
+        return self.path.partition("{")[0]
+
+    @property
+    def parameter(self) -> str | None:
+        """Name of the path's parameter."""
+        return self.path.partition("{")[2].removesuffix("}") or None
+
+
+ANY_CALL: Final = ("invalid", "internal")
+"""Codes that every call can meet."""
+BODY_CALL: Final = ("too_large", "unsupported_media_type")
+"""Codes that every call with a body can meet."""
+LEADER_CALL: Final = ("overloaded", "no_leader", "no_quorum", "shutting_down", "out_of_range")
+"""Codes that every call to the replicated state can meet."""
+WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
+"""Codes that every call that changes the replicated state can meet."""
+
+_KEY = "payment/security/42"
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/v1/acquire",
+        operation="acquire",
+        summary="Acquire a lease, or queue for it",
+        description=(
+            "With `wait_ms` a held key is queued for: the call answers 202 `waiting` after at most 25 s, and "
+            "is made again with the same `request_id` to keep its place. So is a call whose answer was lost."
+        ),
+        tag="leases",
+        request=requests.AcquireRequest,
+        source="body",
+        replies={200: (replies.GrantedReply,), 202: (replies.WaitingReply,)},
+        problems=(
+            *WRITE_CALL,
+            "unsupported",
+            "no_session",
+            "held",
+            "deadlock",
+            "mode_conflict",
+            "lost",
+            "session_expired",
+            "quota",
+        ),
+        example={
+            "key": _KEY,
+            "owner": "agent-a",
+            "ttl_ms": 30000,
+            "request_id": "r-1",
+            "metadata": {"workflow": "w1"},
+        },
+    ),
+    Route(
+        method="POST",
+        path="/v1/renew",
+        operation="renew",
+        summary="Renew a lease, or a session and all its leases",
+        description="Never shortens. Refused once the deadline has passed, even if the key is still free.",
+        tag="leases",
+        request=requests.RenewRequest,
+        source="body",
+        replies={200: (replies.RenewedReply, replies.SessionReply)},
+        problems=(*WRITE_CALL, "no_session", "lost", "session_expired"),
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/release",
+        operation="release",
+        summary="Release a lease",
+        description="Can never touch a later lease. The next waiter is granted in the same log entry.",
+        tag="leases",
+        request=requests.ReleaseRequest,
+        source="body",
+        replies={200: (replies.ReleasedReply,)},
+        problems=(*WRITE_CALL, "lost"),
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/abandon",
+        operation="abandon",
+        summary="Give up an acquire",
+        description="Leaves the queue, or releases what the acquire was granted.",
+        tag="leases",
+        request=requests.AbandonRequest,
+        source="body",
+        replies={200: (replies.AbandonedReply,)},
+        problems=(*WRITE_CALL,),
+        example={"request_id": "r-1"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/break",
+        operation="break",
+        summary="End every lease of a key by force",
+        tag="leases",
+        request=requests.BreakRequest,
+        source="body",
+        replies={200: (replies.BrokenReply,)},
+        problems=(*WRITE_CALL,),
+        example={"key": _KEY, "reason": "agent-a's machine is gone"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/validate",
+        operation="validate",
+        summary="Ask whether a token is the current one",
+        description="Linearizable, without effect, and advice only: asking is not writing.",
+        tag="guards",
+        request=requests.ValidateRequest,
+        source="body",
+        replies={200: (replies.ValidateReply,)},
+        problems=(*LEADER_CALL,),
+        example={"key": _KEY, "token": 7},
+    ),
+    Route(
+        method="POST",
+        path="/v1/commit",
+        operation="commit",
+        summary="Write through a key's guard",
+        description="Refusals name the cause and the guard's present floor.",
+        tag="guards",
+        request=requests.CommitRequest,
+        source="body",
+        replies={200: (replies.AcceptedReply,)},
+        problems=(
+            *WRITE_CALL,
+            "mode_conflict",
+            "stale_token",
+            "token_used",
+            "seq_replayed",
+            "not_live",
+            "revision_conflict",
+        ),
+        example={
+            "key": _KEY,
+            "lease_id": "5yqn3rZkT1m0qO8v4hXb2w",
+            "token": 7,
+            "mode": "once",
+            "value": "the accepted artifact",
+        },
+    ),
+    Route(
+        method="POST",
+        path="/v1/batch",
+        operation="batch",
+        summary="Many operations in one round",
+        description=(
+            "`status` of each result is the HTTP status that the single call would have had, beside the "
+            "members of its body; the word that some bodies have in `status` is under `result`. An acquire "
+            "must have `wait_ms` 0."
+        ),
+        tag="leases",
+        request=requests.BatchRequest,
+        source="body",
+        replies={200: (replies.BatchReply,)},
+        problems=(*WRITE_CALL,),
+        example={"ops": [{"op": "renew", "lease_id": "5yqn3rZkT1m0qO8v4hXb2w"}]},
+    ),
+    Route(
+        method="GET",
+        path="/v1/leases/{key}",
+        operation="get_lease",
+        summary="Who holds a key",
+        tag="leases",
+        request=requests.GetLeaseRequest,
+        source="query",
+        path_field="key",
+        replies={200: (replies.LeaseBody,)},
+        problems=(*LEADER_CALL, "not_held"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/leases",
+        operation="list_leases",
+        summary="Leases by prefix of their key",
+        tag="leases",
+        request=requests.ListLeasesRequest,
+        source="query",
+        replies={200: (replies.LeasesReply,)},
+        problems=(*LEADER_CALL,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/queues/{key}",
+        operation="queue",
+        summary="Holders and waiters of a key, in order",
+        tag="leases",
+        request=requests.QueueRequest,
+        source="query",
+        path_field="key",
+        replies={200: (replies.QueueReply,)},
+        problems=(*LEADER_CALL,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/records/{key}",
+        operation="get_record",
+        summary="The value last accepted for a key",
+        tag="guards",
+        request=requests.GetRecordRequest,
+        source="query",
+        path_field="key",
+        replies={200: (replies.RecordReply,)},
+        problems=(*LEADER_CALL, "no_record"),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/records/{key}",
+        operation="delete_record",
+        summary="Remove a key's record",
+        tag="guards",
+        request=requests.DeleteRecordRequest,
+        source="query",
+        path_field="key",
+        replies={200: (replies.DeletedReply,)},
+        problems=(*WRITE_CALL, "no_record", "revision_conflict"),
+    ),
+    Route(
+        method="POST",
+        path="/v1/sessions",
+        operation="open_session",
+        summary="Open a session",
+        description="The unit of liveness: it holds any number of leases, and renewing it renews them all.",
+        tag="sessions",
+        request=requests.OpenSessionRequest,
+        source="body",
+        replies={200: (replies.SessionReply,)},
+        problems=(*WRITE_CALL, "quota"),
+        example={"owner": "agent-a", "ttl_ms": 30000},
+    ),
+    Route(
+        method="GET",
+        path="/v1/sessions/{id}",
+        operation="get_session",
+        summary="A session as it stands",
+        tag="sessions",
+        request=requests.GetSessionRequest,
+        source="query",
+        path_field="session_id",
+        replies={200: (replies.SessionReply,)},
+        problems=(*LEADER_CALL, "no_session", "session_expired"),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/sessions/{id}",
+        operation="close_session",
+        summary="End a session, its leases and its waiters",
+        tag="sessions",
+        request=requests.CloseSessionRequest,
+        source="query",
+        path_field="session_id",
+        replies={200: (replies.SessionClosedReply,)},
+        problems=(*WRITE_CALL, "no_session", "session_expired"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/cluster",
+        operation="cluster",
+        summary="The cluster as the node that is asked sees it",
+        description="Answered by the node itself, whether it leads or not, and without a quorum.",
+        tag="cluster",
+        replies={200: (replies.ClusterReply,)},
+        problems=(),
+    ),
+    Route(
+        method="GET",
+        path="/livez",
+        operation="livez",
+        summary="The process is alive",
+        tag="cluster",
+        replies={200: (replies.StatusReply,)},
+        problems=(),
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        operation="readyz",
+        summary="The node serves with a quorum",
+        tag="cluster",
+        replies={200: (replies.StatusReply,)},
+        problems=("no_leader", "no_quorum", "shutting_down"),
+    ),
+    Route(
+        method="GET",
+        path="/openapi.json",
+        operation="openapi",
+        summary="This document",
+        tag="cluster",
+        replies={200: ()},
+        problems=(),
+    ),
+)
