@@ -8,7 +8,7 @@ arguments, so every path can be tested in a table. What decides is how much is k
     not sent        the connection could not be made      any call may go to the next node
     not executed    no_leader, no_quorum,                 any call may be made again; overloaded waits as long
                     shutting_down, overloaded             as the server asked
-    unknown         sent and no answer, outcome_unknown,  only a repeatable call (see _requests.py) is made again;
+    unknown         sent and no answer, outcome_unknown,  only a repeatable call (_requests.py) is made again;
                     an answer that isn't the cluster's    another ends as OutcomeUnknown
     answered        everything else                       the call is over
 

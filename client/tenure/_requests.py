@@ -1,17 +1,17 @@
 """The calls of the public contract as plain values: method, path, body, what is answered, and what asking
 twice would do.
 
-call               asked again after an unknown outcome?
-reads, validate    yes: they change nothing
-acquire            only with the same request_id: the cluster finds the same grant
-renew              yes: renewing twice is renewing once
-release            yes: it names one lease, and can't touch a later one
-abandon            yes: it names one acquire
-commit             only with the same op_id: the cluster repeats its first answer
-break              never: the second could break the successor's lease
-delete a record    only with if_revision: the second could delete a later record
-open a session     yes: a session that nobody knows holds nothing and ends at its TTL
-close a session    yes: it names one session
+    call               asked again after an unknown outcome?
+    reads, validate    yes: they change nothing
+    acquire            only with the same request_id: the cluster finds the same grant
+    renew              yes: renewing twice is renewing once
+    release            yes: it names one lease, and can't touch a later one
+    abandon            yes: it names one acquire
+    commit             only with the same op_id: the cluster repeats its first answer
+    break              never: the second could break the successor's lease
+    delete a record    only with if_revision: the second could delete a later record
+    open a session     yes: a session that nobody knows holds nothing and ends at its TTL
+    close a session    yes: it names one session
 """
 
 from __future__ import annotations

@@ -190,13 +190,13 @@ class Client:
                 raise await self._waited_in_vain(body["key"], acquired)
 
     async def _confirmed(self, answer: Answer[Acquired], progress: _Progress) -> Grant:
+        progress.queued = True
         grant = answer.value.lease
         if grant is None:
             raise InvalidRequest(
                 code="unsupported",
                 detail="the cluster granted a set of keys, which this client did not ask for",
             )
-        progress.queued = True
         if _now() - answer.sent_at <= CONFIRM_AFTER_S:
             return grant
         try:

@@ -1,0 +1,1 @@
+"""The commands of ``tenure``; cli.py puts them together."""

@@ -1,0 +1,160 @@
+"""What all commands share: the common options, the client they run with, and refusals as exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tenure._cli.console import Console, Format
+from tenure._durations import parse_ms
+from tenure._endpoints import DEFAULT_ENDPOINTS
+from tenure.errors import TenureError
+
+if TYPE_CHECKING:
+    from tenure.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass
+class Settings:
+    """The options that every command has. What is given after the command's name wins."""
+
+    endpoints: str = field(default_factory=lambda: os.environ.get("TENURE_ENDPOINTS") or DEFAULT_ENDPOINTS)
+    credential_file: Path | None = None
+    timeout_ms: int = 10_000
+    output: Format = "text"
+    hints: dict[str, str] = field(default_factory=dict)
+
+    def credential(self) -> str | None:
+        if self.credential_file is None:
+            return os.environ.get("TENURE_CREDENTIAL") or None
+        try:
+            return self.credential_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"--credential-file: {error}") from None
+
+
+if TYPE_CHECKING:
+    _Milliseconds = click.ParamType[int]
+else:
+    _Milliseconds = click.ParamType  # generic for the type checker only, in older versions of click
+
+
+class Duration(_Milliseconds):
+    """A duration with its unit, as milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_ms(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _setting(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
+        settings = context.ensure_object(Settings)
+        if value is not None:
+            setattr(settings, name, value)
+
+    return keep
+
+
+def common_options() -> list[click.Parameter]:
+    """--endpoints, --credential-file, --timeout and -o, kept in the context's Settings."""
+
+    def option(*names: str, keep: str, **more: Any) -> click.Option:
+        return click.Option(names, callback=_setting(keep), expose_value=False, **more)
+
+    return [
+        option(
+            "--endpoints",
+            keep="endpoints",
+            metavar="URLS",
+            help="Comma-separated URLs of nodes. [env: TENURE_ENDPOINTS; default: ports 7601 to 7603 of 127.0.0.1]",
+        ),
+        option(
+            "--credential-file",
+            keep="credential_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="File that holds the credential. [env: TENURE_CREDENTIAL holds it itself]",
+        ),
+        option(
+            "--timeout",
+            keep="timeout_ms",
+            type=Duration(),
+            help="How long to try for an answer. [default: 10s]",
+        ),
+        option(
+            "-o",
+            "--output",
+            keep="output",
+            type=click.Choice(["text", "json"]),
+            help="Form of the output. [default: text]",
+        ),
+    ]
+
+
+def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with the common options, whose refusals become an exit code and a sentence."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(**arguments: Any) -> None:
+            context = click.get_current_context()
+            settings = context.ensure_object(Settings)
+            try:
+                function(settings, Console(settings.output), **arguments)
+            except TenureError as error:
+                context.exit(Console(settings.output).refusal(error, settings.hints))
+
+        epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
+        made = click.command(name, epilog=epilog)(run)
+        made.params += common_options()
+        return made
+
+    return decorate
+
+
+def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Run ``work`` with a client. SIGINT and SIGTERM cancel it, so that a waiting acquire is abandoned and
+    not left behind."""
+    from tenure.client import connect
+
+    credential = settings.credential()
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        terminated = False
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            async with connect(
+                settings.endpoints, credential=credential, timeout=settings.timeout_ms / 1000
+            ) as client:
+                return await work(client)
+        except asyncio.CancelledError:
+            if terminated:
+                raise SystemExit(128 + signal.SIGTERM) from None
+            raise
+
+    return asyncio.run(main())

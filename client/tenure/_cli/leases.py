@@ -1,0 +1,246 @@
+"""The commands about leases: acquire, renew, release, get, list, queue, break."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import shlex
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tenure._cli.base import Duration, Settings, command, perform
+from tenure._cli.console import Console, Refused, block
+from tenure._durations import format_ms
+
+if TYPE_CHECKING:
+    from tenure.answers import Grant, LeaseInfo
+    from tenure.client import Client
+
+
+@command(
+    "acquire",
+    examples="""\
+tenure acquire payment/security/42 --ttl 30s
+tenure acquire payment/security/42 --ttl 30s --wait 1m --owner agent-a
+tenure acquire job/7 -o json | jq -r .lease.lease_id""",
+)
+@click.argument("key")
+@click.option(
+    "--ttl",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="How long the lease lasts unless renewed.",
+)
+@click.option(
+    "--wait", type=Duration(), default="0", help="How long to wait in the key's queue. [default: not at all]"
+)
+@click.option("--owner", metavar="NAME", help="Label of the holder, for people. [default: user@host]")
+@click.option("--shared", is_flag=True, help="Hold together with other shared holders.")
+@click.option("--slots", type=int, metavar="N", help="Take one permit of a pool of N.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="0",
+    help="Pause before the next grant if the lease expires or is broken.",
+)
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Shown to everybody; may be repeated.")
+@click.option("--request-id", metavar="ID", help="Ask again with the same id to find the same grant.")
+def acquire(
+    settings: Settings,
+    console: Console,
+    key: str,
+    ttl: int,
+    wait: int,
+    owner: str | None,
+    shared: bool,
+    slots: int | None,
+    grace: int,
+    metadata: tuple[str, ...],
+    request_id: str | None,
+) -> None:
+    """Acquire KEY, and print the lease with its fencing token.
+
+    The lease ends after its TTL unless it is renewed by its lease id. Exit code 1 if somebody else holds
+    the key.
+    """
+    if shared and slots is not None:
+        raise click.UsageError("--shared and --slots exclude each other")
+    # The id is minted here so that it can be named if the outcome stays unknown.
+    request_id = request_id or secrets.token_urlsafe(16)
+    again = (
+        f"{_own_words()} --request-id {request_id}" if "--request-id" not in _own_words() else _own_words()
+    )
+    settings.hints["outcome_unknown"] = (
+        f"It may have been granted. The same request finds the same grant: {again}"
+    )
+    grant = perform(
+        settings,
+        lambda client: client.acquire(
+            key,
+            owner=owner or _default_owner(),
+            ttl=ttl / 1000,
+            wait=wait / 1000,
+            grace=grace / 1000,
+            request_id=request_id,
+            metadata=_parse_metadata(metadata),
+            mode="shared" if shared else "permit" if slots is not None else "exclusive",
+            slots=slots,
+        ),
+    )
+    console.result({"status": "granted", "lease": grant}, _grant_text("granted", grant))
+
+
+@command("renew", examples="tenure renew LEASE_ID\ntenure renew LEASE_ID --ttl 1m")
+@click.argument("lease_id")
+@click.option(
+    "--ttl", type=Duration(), help="A new TTL; the time left never becomes shorter. [default: as acquired]"
+)
+def renew(settings: Settings, console: Console, lease_id: str, ttl: int | None) -> None:
+    """Renew a lease by its LEASE_ID. Exit code 1 if it has ended."""
+    seconds = None if ttl is None else ttl / 1000
+    grant = perform(settings, lambda client: client.renew(lease_id, ttl=seconds))
+    console.result({"lease": grant}, _grant_text("renewed", grant))
+
+
+@command("release", examples="tenure release LEASE_ID")
+@click.argument("lease_id")
+def release(settings: Settings, console: Console, lease_id: str) -> None:
+    """Release a lease by its LEASE_ID; the next waiter gets the key. Exit code 1 if it had ended
+    otherwise."""
+    answer = perform(settings, lambda client: client.release(lease_id))
+    console.result(answer, answer.status.replace("_", " "))
+
+
+@command("get", examples="tenure get payment/security/42\ntenure get job/7 -o json | jq .token")
+@click.argument("key")
+def get(settings: Settings, console: Console, key: str) -> None:
+    """Show who holds KEY. Exit code 1 if nobody does."""
+    lease = perform(settings, lambda client: client.get(key))
+    if lease is None:
+        raise Refused(code="not_held", detail=f"{key!r} is not held")
+    console.result(lease, _lease_text(f"{lease.key} is held", lease))
+
+
+@command(
+    "list",
+    examples="tenure list\ntenure list payment/ --owner agent-a\ntenure list -o json | jq -r '.leases[].key'",
+)
+@click.argument("prefix", default="")
+@click.option("--owner", help="Only leases of this owner.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most leases to print."
+)
+@click.option("--after", metavar="KEY", help="Begin after this key.")
+def list_(
+    settings: Settings, console: Console, prefix: str, owner: str | None, limit: int, after: str | None
+) -> None:
+    """List leases, in the order of their keys: all, or those whose key begins with PREFIX."""
+
+    async def pages(client: Client) -> tuple[list[LeaseInfo], str | None]:
+        found: list[LeaseInfo] = []
+        position = after
+        while True:
+            page = await client.leases_page(prefix, owner=owner, after=position)
+            found += page.leases
+            position = page.next
+            if len(found) > limit:
+                return found[:limit], found[limit - 1].key
+            if position is None or len(found) == limit:
+                return found, position
+
+    leases, more = perform(settings, pages)
+    if console.output == "json":
+        console.json({"leases": leases, "next": more})
+    elif leases:
+        rows = [[le.key, le.owner, str(le.token), le.mode, format_ms(le.expires_in_ms)] for le in leases]
+        console.table(["KEY", "OWNER", "TOKEN", "MODE", "EXPIRES IN"], rows)
+    else:
+        console.note("no leases" + (f" with prefix {prefix!r}" if prefix else ""))
+    if more is not None:
+        console.note(f"There are more. Go on with: --after {shlex.quote(more)}")
+
+
+@command("queue", examples="tenure queue payment/security/42")
+@click.argument("key")
+def queue(settings: Settings, console: Console, key: str) -> None:
+    """Show who holds KEY and who waits for it."""
+    answer = perform(settings, lambda client: client.queue(key))
+    if console.output == "json":
+        console.json(answer)
+        return
+    rows = [
+        ["holds", h.owner, f"token {h.token}, expires in {format_ms(h.expires_in_ms)}"]
+        for h in answer.holders
+    ] + [[str(w.position), w.owner, f"waiting for {format_ms(w.waiting_ms)}"] for w in answer.waiters]
+    if rows:
+        console.table(["PLACE", "OWNER", "STATE"], rows)
+    else:
+        console.note(f"{key!r} is free and nobody waits for it")
+    if answer.waiters_total > len(answer.waiters):
+        console.note(f"{answer.waiters_total} wait in all")
+
+
+@command("break", examples='tenure break payment/security/42 --reason "agent-a is gone for good"')
+@click.argument("key")
+@click.option("--reason", required=True, help="Why; kept in the audit and told to the holder.")
+def break_(settings: Settings, console: Console, key: str, reason: str) -> None:
+    """Take KEY away from its holder. The holder's token can't write any more."""
+    settings.hints["outcome_unknown"] = "It may have been broken. Look before you break again: tenure get KEY"
+    answer = perform(settings, lambda client: client.break_(key, reason=reason))
+    broken = ", ".join(f"{lease.owner!r} (token {lease.token})" for lease in answer.broken)
+    console.result(
+        answer, f"broken: {broken}" if broken else f"{key!r} was not held; older tokens can't write"
+    )
+
+
+def _default_owner() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _own_words() -> str:
+    return "tenure " + shlex.join(sys.argv[1:])
+
+
+def _parse_metadata(items: tuple[str, ...]) -> dict[str, str]:
+    parsed = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--metadata {item!r} is not NAME=VALUE")
+        parsed[name] = value
+    return parsed
+
+
+def _grant_text(what: str, grant: Grant) -> str:
+    return block(
+        f"{what} {grant.key} to {grant.owner}",
+        [
+            ("token", grant.token),
+            ("lease id", grant.lease_id),
+            ("expires in", f"{format_ms(grant.expires_in_ms)} unless renewed: tenure renew {grant.lease_id}"),
+        ],
+    )
+
+
+def _lease_text(title: str, lease: LeaseInfo) -> str:
+    return block(
+        title,
+        [
+            ("owner", lease.owner),
+            ("token", lease.token),
+            ("mode", lease.mode),
+            ("expires in", f"{format_ms(lease.expires_in_ms)} of {format_ms(lease.ttl_ms)}"),
+            ("granted", lease.granted_at),
+            ("renewed", lease.renewed_at),
+            *((f"metadata {name}", value) for name, value in lease.metadata.items()),
+        ],
+    )
