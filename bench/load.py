@@ -10,7 +10,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -76,8 +76,7 @@ class LoopClient(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._running:

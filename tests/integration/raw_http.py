@@ -6,7 +6,7 @@ harness has to know whether a request that failed had been sent, which a conveni
 """
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 HEAD_BYTES_MAX: Final = 64 << 10
@@ -110,8 +110,7 @@ class HttpConnection(asyncio.Protocol):
         return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(NoAnswer(f"the connection was lost: {exc!r}"))
