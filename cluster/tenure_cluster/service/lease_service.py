@@ -1,15 +1,58 @@
-"""The use cases (signatures; bodies follow)."""
+"""The use cases: every operation, on any node.
 
-from collections.abc import Sequence
-from typing import TypeAlias
+The leader executes an operation, the others hand it on and pass the leader's answer back. A call lives at the
+node that it came to: there it is checked, gets a request_id if its acquire has none, and is attempted until
+it is answered or its time is over:
+
+    leader here        execute it: stamp, propose, answer (office.py)
+    leader elsewhere   ask it over the peer link, unstamped (forwarding.py)
+    no leader known    wait a little for one, then refuse: not executed
+
+An attempt that ends without an answer is made again, at once if that was not executed, and after an unknown
+outcome only for what is idempotent. Once an attempt's outcome was unknown, the call can no longer end in an
+answer that means "not executed": what would be one becomes `outcome_unknown`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, cast
 
 import msgspec
 
+from tenure_cluster import __version__
+from tenure_cluster.lease import limits
+from tenure_cluster.raft import Raft
+from tenure_cluster.service import reads
+from tenure_cluster.service.admission import Admission
+from tenure_cluster.service.answers import RETRY_S
+from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
+from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
-from tenure_cluster.service.replies import ClusterReply, Reply
-from tenure_cluster.service.requests import Request
+from tenure_cluster.service.forwarding import Forwarding
+from tenure_cluster.service.leadership import Leadership
+from tenure_cluster.service.office import Office
+from tenure_cluster.service.polls import Polls
+from tenure_cluster.service.proposals import Proposer
+from tenure_cluster.service.reader import Reader
+from tenure_cluster.service.reaper import Reaper
+from tenure_cluster.service.replica import Replica
+from tenure_cluster.service.replies import ClusterReply, MemberBody
+from tenure_cluster.service.requests import BATCH_OPERATIONS, AbandonRequest, AcquireRequest, Request
+from tenure_cluster.service.validation import BATCH_MAX, check
+from tenure_cluster.settings import Config
 
-Answer: TypeAlias = Reply | Problem
+ATTEMPTS_PER_CALL: Final = 2
+"""An attempt at another node ends after this part of a call's time, so that there is time for a second
+one."""
+
+PAUSE_S: Final = 0.05
+"""Pause before the next attempt if nothing has changed since the last one was refused as not the leader's."""
+
+GIVE_UPS_MAX: Final = 2_000
+"""Abandons under way for callers who are gone. Beyond it an acquire is left to end at its TTL."""
+
+_NOT_EXECUTED: Final = frozenset({"overloaded", "no_leader", "no_quorum", "shutting_down"})
+"""Codes that promise that nothing was executed, and so can't end a call with an unknown attempt behind it."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -22,30 +65,402 @@ class Readiness(msgspec.Struct, frozen=True):
         return self.ready
 
 
+class _Call:
+    """What one or several operations, asked together, have behind them."""
+
+    __slots__ = ("deadline", "give_up_at", "slice_ends", "unsure")
+
+    def __init__(self, now: float, wait_ms: int, timeout_s: float) -> None:
+        self.slice_ends = now + min(wait_ms, limits.POLL_SLICE_MS) / 1000
+        self.deadline = self.slice_ends + timeout_s
+        self.give_up_at: float | None = None
+        """When to stop waiting for a leader, once none was known."""
+        self.unsure = False
+        """Whether an attempt's outcome was unknown."""
+
+
 class LeaseService:
-    """Every operation, on any node: the leader executes it, the others hand it on and pass the answer back."""
+    """Every operation, on any node."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        raft: Raft,
+        replica: Replica,
+        mint: Callable[[], str],
+        wall_ms: Callable[[], int],
+        free_bytes: Callable[[], int],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        """`mint` draws an unguessable id, `free_bytes` measures the data directory's file system; `on_crash`
+        is told when a part of the service has failed in a way that it can't go on from."""
+        self._config = config
+        self._raft = raft
+        self._replica = replica
+        self._mint = mint
+        self._on_crash = on_crash
+        self.admission = Admission(config.admission)
+        self.leadership = Leadership(raft, config.calls.leader_waiters_max)
+        self.proposer = Proposer(raft, mint, wall_ms)
+        self.polls = Polls(raft, replica, self.proposer, self.admission)
+        self.reader = Reader(raft, replica, self.proposer, on_crash)
+        self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission)
+        self.forwarding = Forwarding(raft, self.leadership, self._office, config.leases)
+        self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
+        self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
+        self._give_ups: set[asyncio.Task[None]] = set()
+        self._reaping: asyncio.Task[None] | None = None
+        self._closing = False
+
+        self.forwarding.on_peer_lost = self.polls.drop_peer
+        self.leadership.listeners.append(self._role_changed)
+        replica.on_events = self.polls.on_events
+        raft.on_role = self.leadership.on_role
+        raft.on_link = self.forwarding.on_link
+        raft.on_peer_message = self.forwarding.on_peer_message
+
+    def start(self) -> None:
+        """Begin the housekeeping; call it when consensus has started."""
+        self.leadership.refresh()
+        self._reaping = asyncio.get_running_loop().create_task(self.reaper.run())
+        self._reaping.add_done_callback(self._reaper_ended)
+
+    async def stop(self) -> None:
+        """Answer what waits, refuse what comes, and return when every call has its answer or a second is
+        over.
+
+        Call it before consensus stops: withdrawing the polls of callers that can't ask again needs it.
+        """
+        self._closing = True
+        self.forwarding.closing = True
+        self.polls.close()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1
+        while self.proposer.pending and loop.time() < until:  # noqa: ASYNC110 -- once per process, at its end
+            await asyncio.sleep(0.01)
+        self._under_way.settle_all()
+        await self.reader.stop()
+        tasks = [task for task in (self._reaping, *self._give_ups) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def call(self, operation: str, tenant: str, request: Request) -> Answer:
         """Have one operation of requests.OPERATIONS answered.
 
-        Never raises for anything that the caller sent: refusals and failures are Problems. To give up (the caller's
+        Never raises for anything that the caller sent: refusals and failures are Problems, and
+        `outcome_unknown` alone says that the operation may have been executed. To give up (the caller's
         connection has closed) cancel the task: an acquire is then abandoned.
         """
-        raise NotImplementedError
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        if getattr(request, "consistency", "") == "stale":
+            return self._read_stale(Ask(operation, tenant, request))
+        ask = self._ask(operation, tenant, request)
+        call = _Call(asyncio.get_running_loop().time(), ask.wait_ms, self._config.calls.timeout_ms / 1000)
+        try:
+            [outcome] = await self._attempt([ask], call)
+            if isinstance(outcome, NoAnswer):
+                outcome = await self._persist(ask, outcome, call)
+        except asyncio.CancelledError:
+            self._give_up(ask)
+            raise
+        return outcome
 
     async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Answer]:
-        """Have several operations of requests.BATCH_OPERATIONS proposed together, in order, and answered in order."""
-        raise NotImplementedError
+        """Have several operations of requests.BATCH_OPERATIONS proposed together, in order, and answered in
+        order.
+
+        Each is answered as it would be alone. What only looks sees the effects of all the others. An acquire
+        can't wait here. Cancelling abandons the acquires.
+        """
+        if len(operations) > BATCH_MAX:
+            problem = Problem(
+                "out_of_range",
+                f"ops must hold at most {BATCH_MAX} operations, not {len(operations)}",
+                {"path": "$.ops", "max": BATCH_MAX},
+            )
+            return [problem] * len(operations)
+        answers: list[Answer | None] = [
+            self._batch_refusal(position, operation, request)
+            for position, (operation, request) in enumerate(operations)
+        ]
+        asks = {
+            position: self._ask(operation, tenant, request)
+            for position, (operation, request) in enumerate(operations)
+            if answers[position] is None
+        }
+        try:
+            for position, answer in (await self._batch(asks)).items():
+                answers[position] = answer
+        except asyncio.CancelledError:
+            for ask in asks.values():
+                self._give_up(ask)
+            raise
+        return cast("list[Answer]", answers)
 
     def cluster(self) -> ClusterReply:
         """This node's view of the cluster."""
-        raise NotImplementedError
+        status = self._raft.status()
+        leads = status.role == "leader"
+        members = []
+        for member_id, member in self._config.members.items():
+            match: int | None = None
+            if leads:
+                match = (
+                    status.last_index if member_id == status.node_id else status.match_index.get(member_id)
+                )
+            if member_id == status.node_id:
+                role = status.role
+            elif member_id == status.leader_id:
+                role = "leader"
+            else:
+                role = "follower" if status.leader_id is not None else "unknown"  # type: ignore[assignment]
+            members.append(
+                MemberBody(
+                    id=member_id,
+                    role=role,
+                    http=member.http,
+                    peer=member.peer,
+                    match_index=match,
+                    lag=None if match is None else max(0, status.last_index - match),
+                )
+            )
+        return ClusterReply(
+            cluster_id=self._config.cluster_id,
+            node=status.node_id,
+            role=status.role,
+            leader=status.leader_id,
+            leader_url=self.leader_url,
+            term=status.term,
+            commit_index=status.commit_index,
+            applied_index=status.applied_index,
+            last_index=status.last_index,
+            cluster_time_ms=self._raft.now_ms(),
+            durability=self._config.durability,
+            version=__version__,
+            members=members,
+        )
 
     def ready(self) -> Readiness:
-        """Whether this node serves: a leader with a quorum, or a follower in contact with one."""
-        raise NotImplementedError
+        """Whether this node serves: a leader in office with a quorum, or a follower in contact with its
+        leader."""
+        if self._closing:
+            return Readiness(ready=False, reason="the node is shutting down")
+        status = self._raft.status()
+        if status.role == "leader":
+            if not self._raft.serving():
+                return Readiness(ready=False, reason="the leader has not taken office yet")
+            if not status.quorum:
+                return Readiness(ready=False, reason="the leader is out of contact with a quorum")
+        elif status.leader_id is None:
+            return Readiness(ready=False, reason="no leader is known")
+        return Readiness(ready=True, reason="serving")
 
     @property
     def leader_url(self) -> str | None:
         """URL of the leader's front, as far as this node knows."""
-        raise NotImplementedError
+        leader = self._config.members.get(self._raft.leader_id or "")
+        return leader.http if leader is not None else None
+
+    # One call
+
+    def _refusal(self, request: Request) -> Problem | None:
+        if self._closing:
+            return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
+        return check(request, self._config.leases)
+
+    def _batch_refusal(self, position: int, operation: str, request: Request) -> Problem | None:
+        if operation not in BATCH_OPERATIONS:
+            path = f"$.ops[{position}].op"
+            return Problem("invalid", f"{operation!r} can't be part of a batch", {"path": path})
+        if isinstance(request, AcquireRequest) and request.wait_ms:
+            path = f"$.ops[{position}].wait_ms"
+            return Problem("invalid", "an acquire in a batch can't wait: wait_ms must be 0", {"path": path})
+        return self._refusal(request)
+
+    def _ask(self, operation: str, tenant: str, request: Request) -> Ask:
+        if isinstance(request, AcquireRequest) and request.request_id is None:
+            return Ask(
+                operation, tenant, msgspec.structs.replace(request, request_id=self._mint()), remember=False
+            )
+        return Ask(operation, tenant, request)
+
+    async def _attempt(self, asks: list[Ask], call: _Call) -> list[Outcome]:
+        """Try once, here or at the leader, and answer for each how it went."""
+        raft = self._raft
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Outcome]] = loop.create_future()
+
+        def done(outcomes: list[Outcome]) -> None:
+            if not future.done():
+                future.set_result(outcomes)
+
+        deadline = call.deadline
+        number = None
+        if raft.is_leader():
+            for ask in asks:
+                ask.sent = True
+            if len(asks) == 1:
+                self._office.execute(asks[0], lambda outcome: done([outcome]))
+            else:
+                self._office.execute_all(asks, done)
+        elif raft.leader_id is not None:
+            if all(ask.idempotent for ask in asks):
+                now = loop.time()
+                share = self._config.calls.timeout_ms / 1000 / ATTEMPTS_PER_CALL
+                deadline = min(deadline, max(now, call.slice_ends) + share)
+            number = self.forwarding.ask(raft.leader_id, asks, done)
+        else:
+            return [NoAnswer.NOT_EXECUTED] * len(asks)
+        if future.done():
+            return future.result()
+        self._under_way.add(future, deadline)
+        try:
+            outcomes = await future
+        finally:
+            self._under_way.remove(future)
+            if number is not None:
+                self.forwarding.forget(number)
+        return outcomes if len(outcomes) == len(asks) else [outcomes[0]] * len(asks)
+
+    async def _persist(self, ask: Ask, outcome: NoAnswer, call: _Call) -> Answer:
+        """Go on after an attempt without an answer, until there is one or the call's time is over."""
+        while True:
+            if outcome is NoAnswer.UNKNOWN:
+                call.unsure = call.unsure or ask.operation not in READS
+                if not ask.idempotent:
+                    return _unknown(ask)
+            if not await self._may_go_on(call, moved=outcome is NoAnswer.UNKNOWN):
+                return self._failure(ask, call)
+            if ask.wait_ms:
+                left_ms = int((call.slice_ends - asyncio.get_running_loop().time()) * 1000)
+                ask.request = msgspec.structs.replace(
+                    cast(AcquireRequest, ask.request), wait_ms=max(left_ms, 0)
+                )
+            [result] = await self._attempt([ask], call)
+            if not isinstance(result, NoAnswer):
+                if call.unsure and isinstance(result, Problem) and result.code in _NOT_EXECUTED:
+                    return self._failure(ask, call)
+                return result
+            outcome = result
+
+    async def _may_go_on(self, call: _Call, *, moved: bool) -> bool:
+        """Wait until another attempt makes sense; false if there will be none."""
+        loop = asyncio.get_running_loop()
+        leadership = self.leadership
+        leadership.refresh()
+        if not moved:
+            # Whoever was thought to lead does not. Give the news a moment before believing the same again.
+            await leadership.changed(PAUSE_S)
+        while not self._closing:
+            now = loop.time()
+            if now >= call.deadline:
+                return False
+            if self._raft.is_leader() or self._raft.leader_id is not None:
+                call.give_up_at = None
+                return True
+            if call.give_up_at is None:
+                call.give_up_at = min(now + self._config.calls.leader_wait_ms / 1000, call.deadline)
+            if now >= call.give_up_at or leadership.crowded:
+                return False
+            await leadership.changed(call.give_up_at - now)
+        return False
+
+    def _failure(self, ask: Ask, call: _Call) -> Problem:
+        """What a call ends with that nobody answered."""
+        if call.unsure:
+            if not ask.remember:
+                # Its caller can't ask again, so nobody would ever renew what it may have been granted.
+                self._give_up(ask)
+            return _unknown(ask)
+        if self._closing:
+            return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
+        if self._raft.leader_id is None:
+            return Problem("no_leader", "no leader is known to this node", {}, RETRY_S)
+        return Problem("no_leader", "the leader did not answer in time", {}, RETRY_S)
+
+    def _read_stale(self, ask: Ask) -> Answer:
+        """Answer from this node's own replica, which may be behind, and say how far it is."""
+        table = self._replica.table
+        answer = reads.read(ask, reads.View(table, table.time_ms, table.time_ms))
+        return reads.with_index(answer, self._replica.applied_index)
+
+    # Batches
+
+    async def _batch(self, asks: dict[int, Ask]) -> dict[int, Answer]:
+        """Attempt all that is not answered yet, in order, until everything is or time is over."""
+        answers: dict[int, Answer] = {}
+        calls = {
+            position: _Call(asyncio.get_running_loop().time(), 0, self._config.calls.timeout_ms / 1000)
+            for position in asks
+        }
+        left = dict(asks)
+        while left:
+            first = calls[next(iter(left))]
+            outcomes = await self._attempt(list(left.values()), first)
+            moved = False
+            for (position, ask), outcome in zip(list(left.items()), outcomes, strict=True):
+                call = calls[position]
+                if outcome is NoAnswer.UNKNOWN:
+                    moved = True
+                    call.unsure = call.unsure or ask.operation not in READS
+                    if ask.idempotent:
+                        continue
+                    answers[position] = _unknown(ask)
+                elif outcome is NoAnswer.NOT_EXECUTED:
+                    continue
+                elif call.unsure and isinstance(outcome, Problem) and outcome.code in _NOT_EXECUTED:
+                    answers[position] = self._failure(ask, call)
+                else:
+                    answers[position] = outcome
+                del left[position]
+            if left and not await self._may_go_on(first, moved=moved):
+                for position, ask in left.items():
+                    answers[position] = self._failure(ask, calls[position])
+                break
+        return answers
+
+    # Callers that are gone
+
+    def _give_up(self, ask: Ask) -> None:
+        """Abandon an acquire behind all its attempts: its caller is gone, or can't ask for it again."""
+        if not ask.sent or not isinstance(ask.request, AcquireRequest):
+            return
+        request = AbandonRequest(request_id=ask.request.request_id or "", session_id=ask.request.session_id)
+        abandon = Ask("abandon", ask.tenant, request)
+        if self._raft.is_leader():
+            self._office.execute(abandon, lambda outcome: None)
+        elif not self._closing and len(self._give_ups) < GIVE_UPS_MAX:
+            task = asyncio.get_running_loop().create_task(self._abandon(abandon))
+            self._give_ups.add(task)
+            task.add_done_callback(self._give_ups.discard)
+
+    async def _abandon(self, abandon: Ask) -> None:
+        call = _Call(asyncio.get_running_loop().time(), 0, self._config.calls.timeout_ms / 1000)
+        [outcome] = await self._attempt([abandon], call)
+        if isinstance(outcome, NoAnswer):
+            await self._persist(abandon, outcome, call)
+
+    # Changes
+
+    def _role_changed(self) -> None:
+        if self.leadership.role != "leader":
+            self.polls.drop_all()
+
+    def _reaper_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_crash(error)
+
+
+def _unknown(ask: Ask) -> Problem:
+    if ask.operation == "acquire":
+        again = "ask again with the same request_id" if ask.remember else "what it was granted is given up"
+    elif ask.idempotent:
+        again = "it can safely be asked again"
+    else:
+        again = "look before asking again"
+    return Problem("outcome_unknown", f"{ask.operation} may have been executed: {again}")

@@ -1,0 +1,287 @@
+"""The one place where results of the state machine become answers to a caller.
+
+Results speak of cluster time and know nothing of who asked; answers speak of what remains. What remains is
+computed when the answer is made, by the cluster clock of the node that makes it, so time spent between the
+entry and the answer is never given to the holder.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from msgspec import UNSET
+
+from tenure_cluster.lease import results
+from tenure_cluster.lease.types import Session
+from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import (
+    AbandonedReply,
+    AcceptedReply,
+    AheadBody,
+    BrokenBody,
+    BrokenReply,
+    DeletedReply,
+    GrantedReply,
+    HolderBody,
+    LeaseBody,
+    ReleasedReply,
+    RenewedReply,
+    SessionBody,
+    SessionClosedReply,
+    SessionReply,
+    WaitingReply,
+)
+from tenure_cluster.service.requests import AcquireRequest
+
+RETRY_S: Final = 1.0
+"""What a caller is told to wait before it asks again when nothing better is known."""
+
+QUEUE_FULL_RETRY_S: Final = 5.0
+"""The same for a key whose queue is full: places come free no faster than leases end."""
+
+
+@lru_cache(maxsize=4096)
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def rfc3339(wall_ms: int) -> str:
+    """Unix milliseconds as an RFC 3339 time in UTC, with milliseconds."""
+    second, ms = divmod(wall_ms, 1000)
+    return f"{_whole_second(second)}.{ms:03d}Z"
+
+
+def remaining_ms(deadline_ms: int, now_ms: int) -> int:
+    return deadline_ms - now_ms if deadline_ms > now_ms else 0
+
+
+def deadline_of(grant: results.Grant) -> int:
+    """When a grant ends if nothing happens: a grant to a waiter must be claimed before its session would
+    end."""
+    claim_deadline_ms = grant.lease.claim_deadline_ms
+    return (
+        min(claim_deadline_ms, grant.session.deadline_ms) if claim_deadline_ms else grant.session.deadline_ms
+    )
+
+
+def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseBody:
+    lease, session = grant.lease, grant.session
+    return LeaseBody(
+        lease_id=lease.lease_id if for_holder else UNSET,
+        session_id=session.session_id if for_holder else UNSET,
+        key=lease.key,
+        owner=lease.owner,
+        token=lease.token,
+        mode=lease.mode,
+        slot=lease.slot,
+        ttl_ms=session.ttl_ms,
+        expires_in_ms=remaining_ms(deadline_of(grant), now_ms),
+        metadata=lease.metadata,
+        granted_at=rfc3339(lease.granted_wall_ms),
+        renewed_at=rfc3339(session.renewed_wall_ms),
+        revision=lease.revision,
+    )
+
+
+def holder_of(grant: results.Grant) -> results.Holder:
+    """What anybody of the tenant may know of a grant."""
+    lease = grant.lease
+    return results.Holder(
+        key=lease.key,
+        owner=lease.owner,
+        token=lease.token,
+        mode=lease.mode,
+        slot=lease.slot,
+        deadline_ms=deadline_of(grant),
+        granted_wall_ms=lease.granted_wall_ms,
+        metadata=lease.metadata,
+    )
+
+
+def holder_body(holder: results.Holder, now_ms: int) -> HolderBody:
+    return HolderBody(
+        key=holder.key,
+        owner=holder.owner,
+        token=holder.token,
+        mode=holder.mode,
+        slot=holder.slot,
+        expires_in_ms=remaining_ms(holder.deadline_ms, now_ms),
+        granted_at=rfc3339(holder.granted_wall_ms),
+        metadata=holder.metadata,
+    )
+
+
+def session_body(session: Session, leases: int, now_ms: int) -> SessionBody:
+    return SessionBody(
+        session_id=session.session_id,
+        owner=session.owner,
+        ttl_ms=session.ttl_ms,
+        expires_in_ms=remaining_ms(session.deadline_ms, now_ms),
+        metadata=session.metadata,
+        leases=leases,
+        opened_at=rfc3339(session.opened_wall_ms),
+        renewed_at=rfc3339(session.renewed_wall_ms),
+    )
+
+
+def waiting_reply(
+    position: int, holders: Sequence[results.Holder], ahead: Sequence[str], request_id: str
+) -> WaitingReply:
+    return WaitingReply(
+        position=position,
+        ahead=[AheadBody(owner=holder.owner, state="holding") for holder in holders]
+        + [AheadBody(owner=owner, state="waiting") for owner in ahead],
+        request_id=request_id,
+    )
+
+
+def held(result: results.Held, now_ms: int) -> Problem:
+    """Refused because of others: the holder, those who wait, or a grace period that runs."""
+    extra: dict[str, Any] = {"key": result.key, "waiters": result.waiters}
+    if result.holders:
+        first = holder_body(result.holders[0], now_ms)
+        extra["holder"] = first
+        if len(result.holders) > 1:
+            extra["holders"] = [holder_body(holder, now_ms) for holder in result.holders]
+        detail = f"{result.key!r} is held by {first.owner!r} for another {first.expires_in_ms} ms"
+    elif result.blocked_until_ms > now_ms:
+        extra["blocked_ms"] = result.blocked_until_ms - now_ms
+        detail = (
+            f"{result.key!r} stays free for {extra['blocked_ms']} ms more: its last holder's grace period"
+        )
+    else:
+        detail = f"{result.key!r} is about to be granted to another"
+    return Problem("held", detail, extra)
+
+
+def answer(result: object, ask: Ask, now_ms: int) -> Answer:
+    """What the caller of `ask` is told of `result`, with what remains at `now_ms` of the cluster clock."""
+    make = _ANSWERS.get(type(result))
+    if make is None:
+        return Problem("internal", f"the state machine answered {type(result).__name__} to {ask.operation}")
+    return make(result, ask, now_ms)
+
+
+def _granted(result: results.Granted, ask: Ask, now_ms: int) -> Answer:
+    as_set = isinstance(ask.request, AcquireRequest) and ask.request.keys is not None
+    replayed = True if result.replayed else UNSET
+    if as_set:
+        leases = [lease_body(grant, now_ms, for_holder=True) for grant in result.grants]
+        return GrantedReply(leases=leases, replayed=replayed)
+    return GrantedReply(lease=lease_body(result.grants[0], now_ms, for_holder=True), replayed=replayed)
+
+
+def _waiting(result: results.Waiting, ask: Ask, now_ms: int) -> Answer:
+    request_id = cast(AcquireRequest, ask.request).request_id or ""
+    return waiting_reply(result.position, result.holders, result.ahead, request_id)
+
+
+def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
+    detail = "waiting would close a cycle: " + " -> ".join(result.cycle)
+    return Problem("deadlock", detail, {"cycle": result.cycle})
+
+
+def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
+    detail = f"the key is in use in mode {result.present!r}, not {result.asked!r}"
+    return Problem("mode_conflict", detail, {"present": result.present, "asked": result.asked})
+
+
+def _guard_conflict(result: results.GuardConflict, ask: Ask, now_ms: int) -> Answer:
+    detail = f"the key's first commit fixed its guard's mode to {result.present!r}, not {result.asked!r}"
+    return Problem("mode_conflict", detail, {"present": result.present, "asked": result.asked})
+
+
+_LOST_BECAUSE: Final = {
+    "expired": "it was not renewed in time",
+    "released": "its holder released it",
+    "broken": "it was broken by force",
+    "handed_over": "its holder handed it over",
+    "session_closed": "its session was closed",
+    "restored": "the cluster was restored from a backup",
+    "abandoned": "the acquire that asked for it was given up",
+    "unknown": "no such lease is remembered",
+}
+
+
+def _lost(result: results.Lost, ask: Ask, now_ms: int) -> Answer:
+    because = _LOST_BECAUSE.get(result.reason, result.reason)
+    return Problem("lost", f"the lease is over: {because}", {"reason": result.reason})
+
+
+def _renewed(result: results.Renewed, ask: Ask, now_ms: int) -> Answer:
+    return RenewedReply(lease=lease_body(result.grant, now_ms, for_holder=True))
+
+
+def _session_is(result: results.SessionIs, ask: Ask, now_ms: int) -> Answer:
+    return SessionReply(session=session_body(result.session, result.leases, now_ms))
+
+
+def _broken(result: results.Broken, ask: Ask, now_ms: int) -> Answer:
+    return BrokenReply(broken=[BrokenBody(owner=lease.owner, token=lease.token) for lease in result.leases])
+
+
+_COMMIT_REFUSALS: Final = {
+    "stale_token": "a newer token has been granted, the guard's floor is {floor}",
+    "token_used": "the guard's mode allows one write per token, and token {last_token} has made its write",
+    "seq_replayed": "the guard has already accepted (token {last_token}, seq {last_seq})",
+    "not_live": "the lease has ended, or is not this key's and token's; the guard's floor is {floor}",
+    "revision_conflict": "the record's revision is {revision}",
+}
+
+
+def _commit_refused(result: results.CommitRefused, ask: Ask, now_ms: int) -> Answer:
+    extra = {
+        "floor": result.floor,
+        "last_token": result.last_token,
+        "last_seq": result.last_seq,
+        "revision": result.revision,
+    }
+    return Problem(result.code, _COMMIT_REFUSALS[result.code].format(**extra), extra)
+
+
+def _revision_conflict(result: results.RevisionConflict, ask: Ask, now_ms: int) -> Answer:
+    return Problem(
+        "revision_conflict", f"the record's revision is {result.revision}", {"revision": result.revision}
+    )
+
+
+def _queue_full(result: results.QueueFull, ask: Ask, now_ms: int) -> Answer:
+    detail = f"the key has {result.waiters_max} waiters, the most it may have"
+    return Problem("overloaded", detail, {"waiters_max": result.waiters_max}, QUEUE_FULL_RETRY_S)
+
+
+_ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
+    results.Granted: _granted,
+    results.Waiting: _waiting,
+    results.Held: lambda result, ask, now_ms: held(result, now_ms),
+    results.Deadlock: _deadlock,
+    results.ModeConflict: _mode_conflict,
+    results.GuardConflict: _guard_conflict,
+    results.Renewed: _renewed,
+    results.SessionIs: _session_is,
+    results.Released: lambda result, ask, now_ms: ReleasedReply(
+        status="already_released" if result.already else "released"
+    ),
+    results.Lost: _lost,
+    results.SessionExpired: lambda result, ask, now_ms: Problem(
+        "session_expired", "the session was not renewed in time"
+    ),
+    results.NoSession: lambda result, ask, now_ms: Problem("no_session", "no such session is known"),
+    results.SessionClosed: lambda result, ask, now_ms: SessionClosedReply(leases=result.leases),
+    results.Abandoned: lambda result, ask, now_ms: AbandonedReply(),
+    results.Broken: _broken,
+    results.Committed: lambda result, ask, now_ms: AcceptedReply(revision=result.revision),
+    results.CommitRefused: _commit_refused,
+    results.RecordDeleted: lambda result, ask, now_ms: DeletedReply(),
+    results.NoRecord: lambda result, ask, now_ms: Problem("no_record", "the key has no record"),
+    results.RevisionConflict: _revision_conflict,
+    results.QueueFull: _queue_full,
+    results.Invalid: lambda result, ask, now_ms: Problem("invalid", result.detail),
+    results.Unsupported: lambda result, ask, now_ms: Problem("unsupported", result.detail),
+    results.TokensExhausted: lambda result, ask, now_ms: Problem(
+        "quota", "the tenant's fencing tokens are used up"
+    ),
+}
+"""Every result that an operation of the API can meet. Done is for Expire and Tick, which nobody calls."""

@@ -1,0 +1,62 @@
+"""One operation on its way through the service, and how an attempt at it can end without an answer."""
+
+import enum
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import Reply
+from tenure_cluster.service.requests import AcquireRequest, CommitRequest, Request
+
+Answer: TypeAlias = Reply | Problem
+
+
+class NoAnswer(enum.Enum):
+    """An attempt is over without an answer; whoever made it decides whether to make another."""
+
+    NOT_EXECUTED = 0
+    """It left no trace and never will: it can be asked anywhere else."""
+    UNKNOWN = 1
+    """It may have been executed, or may yet be: only an idempotent operation can be asked again."""
+
+
+Outcome: TypeAlias = Answer | NoAnswer
+Done: TypeAlias = Callable[[Outcome], None]
+"""Called exactly once, on the event loop, perhaps before the call that was given it returns."""
+
+READS: Final = frozenset({"validate", "get_lease", "list_leases", "queue", "get_record", "get_session"})
+"""Operations that only look: answered after a read barrier, never proposed."""
+
+_ALWAYS_IDEMPOTENT: Final = READS | {"renew", "release", "abandon"}
+
+
+class Ask:
+    """An operation with its tenant. An acquire always has a request_id here, the caller's or one minted for
+    it."""
+
+    __slots__ = ("operation", "remember", "request", "sent", "tenant")
+
+    def __init__(self, operation: str, tenant: str, request: Request, *, remember: bool = True) -> None:
+        self.operation = operation
+        self.tenant = tenant
+        self.request = request
+        self.remember = remember
+        """False for an acquire whose caller gave no request_id, and so can't ask for it again."""
+        self.sent = False
+        """Whether any attempt may have had an effect."""
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether asking again after an unknown outcome gives the first effect's answer, or does no harm.
+
+        An acquire and a commit with an op_id are remembered; renewing or releasing twice is what once is. The
+        rest (a break, a session that is opened) would happen twice.
+        """
+        if self.operation in _ALWAYS_IDEMPOTENT or self.operation == "acquire":
+            return True
+        return isinstance(self.request, CommitRequest) and self.request.op_id is not None
+
+    @property
+    def wait_ms(self) -> int:
+        """How long an acquire asks to wait; 0 for everything else."""
+        return self.request.wait_ms if isinstance(self.request, AcquireRequest) else 0

@@ -1,0 +1,172 @@
+"""Follower to leader and back, over the peer links.
+
+A question is sent once, over one link. It ends with the leader's answer, or without one: as not executed if
+it can't have left this node or the leader says so, as unknown as soon as the answer can't be expected any
+more. That is when the link it was sent over breaks, when a newer connection of the leader shows that answers
+on the old one are lost, and, for what can safely be asked again, when another leader is known. Whoever asked
+decides whether to ask again.
+
+A question names the term it is meant for. A leader of another term refuses it, so what lay in a stopped
+process's buffers since its last time in office can't come to life in its next one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tenure_cluster.raft import Raft
+from tenure_cluster.service import peer_messages
+from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.leadership import Leadership
+from tenure_cluster.service.office import Office
+from tenure_cluster.service.peer_messages import Answered, Asked
+from tenure_cluster.service.validation import check
+from tenure_cluster.settings import Leases
+
+DoneAll: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class _Question:
+    """Asked and not yet answered."""
+
+    __slots__ = ("asks", "done", "peer", "term")
+
+    def __init__(self, asks: Sequence[Ask], peer: str, term: int, done: DoneAll) -> None:
+        self.asks = asks
+        self.peer = peer
+        self.term = term
+        self.done = done
+
+    def end(self, outcome: NoAnswer) -> None:
+        self.done([outcome] * len(self.asks))
+
+
+class Forwarding:
+    """Both sides: questions of this node's callers to the leader, and those of other nodes to this one."""
+
+    def __init__(self, raft: Raft, leadership: Leadership, office: Office, bounds: Leases) -> None:
+        self._raft = raft
+        self._leadership = leadership
+        self._office = office
+        self._bounds = bounds
+        self._questions: dict[int, _Question] = {}
+        self._number = 0
+        self._epochs: dict[str, int] = {}
+        self.on_peer_lost: Callable[[str], None] | None = None
+        """Called when the callers behind a peer's questions are out of reach."""
+        self.closing = False
+        self.bad_messages = 0
+        leadership.listeners.append(self._leader_changed)
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def ask(self, leader: str, asks: Sequence[Ask], done: DoneAll) -> int:
+        """Ask the leader. `done` is called at most once, unless `forget` is called with the number
+        returned."""
+        self._number += 1
+        number = self._number
+        term = self._leadership.term
+        payload = peer_messages.encode_asked(number, term, asks[0].tenant, list(asks))
+        if self._raft.send(leader, payload) is None:
+            done([NoAnswer.NOT_EXECUTED] * len(asks))
+            return number
+        for ask in asks:
+            ask.sent = True
+        self._questions[number] = _Question(asks, leader, term, done)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this answer any more."""
+        self._questions.pop(number, None)
+
+    def on_peer_message(self, peer: str, epoch: int, payload: bytes) -> None:
+        """Take a message of another node's service, which came over its connection `epoch`."""
+        if self._epochs.get(peer) != epoch:
+            if peer in self._epochs:
+                self._connection_replaced(peer)
+            self._epochs[peer] = epoch
+        try:
+            message = peer_messages.decode(payload)
+            if isinstance(message, Answered):
+                self._answered(peer, message)
+            else:
+                self._asked(peer, epoch, message)
+        except peer_messages.BadMessage:
+            # Its question ends by its own time-out. Only a version that can't run beside this one sends such.
+            self.bad_messages += 1
+
+    def on_link(self, peer: str, up: bool) -> None:
+        """The link to `peer` is up or down."""
+        if not up:
+            self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
+            if self.on_peer_lost is not None:
+                self.on_peer_lost(peer)
+
+    def _connection_replaced(self, peer: str) -> None:
+        # Answers to what was asked before may have been lost with the old connection, and so may polls'
+        # hearers.
+        self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
+        if self.on_peer_lost is not None:
+            self.on_peer_lost(peer)
+
+    def _leader_changed(self) -> None:
+        leadership = self._leadership
+        if leadership.leader_id is None:
+            return
+
+        def is_past(question: _Question) -> bool:
+            past = question.peer != leadership.leader_id or question.term != leadership.term
+            return past and all(ask.idempotent for ask in question.asks)
+
+        self._end(is_past, NoAnswer.UNKNOWN)
+
+    def _end(self, which: Callable[[_Question], bool], outcome: NoAnswer) -> None:
+        for number, question in [item for item in self._questions.items() if which(item[1])]:
+            self._questions.pop(number, None)
+            question.end(outcome)
+
+    def _answered(self, peer: str, message: Answered) -> None:
+        question = self._questions.get(message.number)
+        if question is None or question.peer != peer:
+            return
+        outcomes = peer_messages.outcomes_of(message)
+        if len(outcomes) != len(question.asks):
+            raise peer_messages.BadMessage(f"{len(outcomes)} answers to {len(question.asks)} operations")
+        del self._questions[message.number]
+        question.done(outcomes)
+
+    def _asked(self, peer: str, epoch: int, message: Asked) -> None:
+        number = message.number
+
+        def done(outcomes: list[Outcome]) -> None:
+            # Without a link the answer is lost, and the asker learns that from its own side of it.
+            self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
+
+        asks = peer_messages.asks_of(message)
+        if message.term != self._leadership.term:
+            self._leadership.refresh()
+        if self.closing or not self._raft.is_leader() or message.term != self._leadership.term:
+            done([NoAnswer.NOT_EXECUTED] * len(asks))
+            return
+        refusals = [check(ask.request, self._bounds) for ask in asks]
+        if len(asks) == 1:
+            if refusals[0] is not None:
+                done([refusals[0]])
+            else:
+                self._office.execute(asks[0], lambda outcome: done([outcome]), peer)
+            return
+        self._execute_valid(asks, refusals, done, peer)
+
+    def _execute_valid(
+        self, asks: list[Ask], refusals: list[Problem | None], done: DoneAll, peer: str
+    ) -> None:
+        """Execute those of a batch that this node's bounds allow; they are the asker's, unless configured
+        unlike."""
+        valid = [ask for ask, refusal in zip(asks, refusals, strict=True) if refusal is None]
+
+        def executed(outcomes: list[Outcome]) -> None:
+            rest = iter(outcomes)
+            done([refusal if refusal is not None else next(rest) for refusal in refusals])
+
+        self._office.execute_all(valid, executed, peer)

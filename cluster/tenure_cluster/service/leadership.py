@@ -1,0 +1,53 @@
+"""Who leads, as this node knows it, and waiting for that to change."""
+
+import asyncio
+from collections.abc import Callable
+
+from tenure_cluster.raft import Raft, Role
+
+
+class Leadership:
+    """The last word of consensus on role, leader and term; those who wait for another are woken by it."""
+
+    def __init__(self, raft: Raft, waiters_max: int) -> None:
+        self._raft = raft
+        self._waiters_max = waiters_max
+        self._waiters: set[asyncio.Future[None]] = set()
+        self.listeners: list[Callable[[], None]] = []
+        """Called after every change."""
+        self.role: Role = "follower"
+        self.leader_id: str | None = None
+        self.term = 0
+
+    def on_role(self, role: Role, leader_id: str | None, term: int) -> None:
+        if (role, leader_id, term) == (self.role, self.leader_id, self.term):
+            return
+        self.role, self.leader_id, self.term = role, leader_id, term
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        for listener in self.listeners:
+            listener()
+
+    def refresh(self) -> None:
+        """Ask consensus itself, in case a change of term alone was not told."""
+        status = self._raft.status()
+        self.on_role(status.role, status.leader_id, status.term)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether as many calls wait for a leader as may."""
+        return len(self._waiters) >= self._waiters_max
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next change, or after `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(timeout_s, lambda: None if waiter.done() else waiter.set_result(None))
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)

@@ -1,0 +1,232 @@
+"""Acquires that wait in a connected poll on this leader, and the claims made for them.
+
+The queue itself is replicated state; what is kept here belongs to open connections alone, and can be lost at
+any time: the caller asks again with the same request_id and finds its place. One poll goes through these
+steps:
+
+    propose Acquire(wait)   the answer may be final at once, or `Waiting`: then the poll is registered
+    registered              until its slice is over, its grant appears, its place is gone, or leadership is
+    lost grant appears           propose Claim, and answer only when that is applied: the full TTL counts from
+    there slice is over           answer where it stands in the queue; a caller without a request_id of its
+    own can't ask
+                            again, so its acquire is abandoned and refused as held
+
+A grant is noticed by its event, in the round that applies it. Everything is driven by callbacks in the order
+of the log; there is no task per poll. A poll never claims for a caller whose link is gone: it is then
+dropped, without abandoning, because the caller's node may be asking again elsewhere at this moment.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, TypeAlias, cast
+
+from tenure_cluster.lease import limits, results
+from tenure_cluster.lease.events import Event
+from tenure_cluster.raft import Raft
+from tenure_cluster.service import reads
+from tenure_cluster.service.admission import Admission
+from tenure_cluster.service.answers import answer, held, waiting_reply
+from tenure_cluster.service.asks import Ask, Done, NoAnswer, Outcome
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.proposals import Proposer, Settled
+from tenure_cluster.service.replica import Replica
+from tenure_cluster.service.requests import AcquireRequest
+
+Place: TypeAlias = tuple[str, str, str]
+"""(tenant, session_id or "", request_id): where a waiter stands in LeaseTable.waiters."""
+
+WAKING: Final = frozenset({"granted", "queue_left"})
+"""Events after which a poll of their key may have to be answered."""
+
+
+class Poll:
+    """One waiting acquire and the connection that waits for it."""
+
+    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "origin", "place", "timer")
+
+    def __init__(self, ask: Ask, done: Done, ends_at: float, origin: str | None) -> None:
+        request = cast(AcquireRequest, ask.request)
+        self.ask = ask
+        self.done = done
+        self.ends_at = ends_at
+        """The loop's time at which the slice is over."""
+        self.origin = origin
+        """The peer whose caller waits; None for a caller of this node."""
+        self.key = request.key if request.key is not None else (request.keys or [""])[0]
+        self.place: Place = (ask.tenant, request.session_id or "", request.request_id or "")
+        self.claiming = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Polls:
+    """All connected polls of this leader."""
+
+    def __init__(self, raft: Raft, replica: Replica, proposer: Proposer, admission: Admission) -> None:
+        self._raft = raft
+        self._replica = replica
+        self._proposer = proposer
+        self._admission = admission
+        self._by_place: dict[Place, Poll] = {}
+        self._by_key: dict[tuple[str, str], dict[Place, Poll]] = {}
+        self._granted: set[tuple[str, str]] = set()
+        self._left: set[tuple[str, str]] = set()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._by_place)
+
+    def start(self, ask: Ask, done: Done, origin: str | None) -> None:
+        """Acquire, waiting for at most a slice. `done` is called once."""
+        refusal = self._admission.poll_refusal(len(self._by_place))
+        if refusal is not None:
+            done(refusal)
+            return
+        slice_s = min(ask.wait_ms, limits.POLL_SLICE_MS) / 1000
+        poll = Poll(ask, done, asyncio.get_running_loop().time() + slice_s, origin)
+        self._proposer.ask(ask, lambda settled: self._acquired(poll, settled))
+
+    def settle(self, ask: Ask, settled: Settled, done: Done) -> None:
+        """Answer an acquire that does not wait any longer."""
+        if isinstance(settled, Problem | NoAnswer):
+            done(settled)
+        elif isinstance(settled, results.Waiting) and not ask.remember:
+            self._withdraw(ask, done)
+        else:
+            done(answer(settled, ask, self._raft.now_ms()))
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """Take note of what may concern a poll; it is looked at when the round is over."""
+        if not self._by_place:
+            return
+        scheduled = bool(self._granted or self._left)
+        for event in events:
+            if event.kind in WAKING and (event.tenant, event.key) in self._by_key:
+                (self._granted if event.kind == "granted" else self._left).add((event.tenant, event.key))
+        if not scheduled and (self._granted or self._left):
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def drop_peer(self, peer: str) -> None:
+        """The link of a peer is gone: nobody waits behind its polls any more, so nothing is claimed for
+        them."""
+        for poll in [poll for poll in self._by_place.values() if poll.origin == peer]:
+            self._finish(poll, NoAnswer.UNKNOWN)
+
+    def drop_all(self) -> None:
+        """Leadership is lost. The acquires are in the log; their callers ask the next leader."""
+        for poll in list(self._by_place.values()):
+            self._finish(poll, NoAnswer.UNKNOWN)
+
+    def close(self) -> None:
+        """The node stops: answer every poll where it stands, and let no other begin."""
+        self._closing = True
+        for poll in list(self._by_place.values()):
+            if not poll.claiming:
+                self._slice_over(poll)
+
+    def _acquired(self, poll: Poll, settled: Settled) -> None:
+        if not isinstance(settled, results.Waiting):
+            self.settle(poll.ask, settled, poll.done)
+        elif not self._raft.is_leader():
+            poll.done(NoAnswer.UNKNOWN)
+        else:
+            self._register(poll)
+
+    def _register(self, poll: Poll) -> None:
+        earlier = self._by_place.get(poll.place)
+        if earlier is not None and earlier is not poll:
+            # The caller has asked again on another connection; the answer goes there.
+            self._finish(earlier, self._position(earlier))
+        self._by_place[poll.place] = poll
+        self._by_key.setdefault((poll.ask.tenant, poll.key), {})[poll.place] = poll
+        if self._closing:
+            self._slice_over(poll)
+            return
+        poll.timer = asyncio.get_running_loop().call_at(poll.ends_at, self._slice_over, poll)
+        # Later commands of the same entry may already have granted it.
+        self._look(poll)
+
+    def _forget(self, poll: Poll) -> None:
+        if poll.timer is not None:
+            poll.timer.cancel()
+        if self._by_place.get(poll.place) is poll:
+            del self._by_place[poll.place]
+            same_key = self._by_key[poll.ask.tenant, poll.key]
+            del same_key[poll.place]
+            if not same_key:
+                del self._by_key[poll.ask.tenant, poll.key]
+
+    def _finish(self, poll: Poll, outcome: Outcome) -> None:
+        self._forget(poll)
+        poll.done(outcome)
+
+    def _wake(self) -> None:
+        granted, self._granted = self._granted, set()
+        left, self._left = self._left, set()
+        for tenant, key in granted:
+            for grant in self._replica.table.holders(tenant, key):
+                lease = grant.lease
+                scope = "" if grant.session.private else lease.session_id
+                poll = self._by_place.get((tenant, scope, lease.request_id))
+                if poll is not None:
+                    self._look(poll)
+        for place in left:
+            for poll in list(self._by_key.get(place, {}).values()):
+                self._look(poll)
+
+    def _look(self, poll: Poll) -> None:
+        """Claim if there is a grant; ask what happened if the place in the queue is gone."""
+        if poll.claiming:
+            return
+        table = self._replica.table
+        grants = table.granted(*poll.place)
+        if grants:
+            poll.claiming = True
+            self._proposer.claim(
+                poll.ask.tenant, grants[0].lease.lease_id, lambda settled: self._claimed(poll, settled)
+            )
+        elif poll.place not in table.waiters:
+            self._forget(poll)
+            self._proposer.ask(poll.ask, lambda settled: self._acquired(poll, settled))
+
+    def _claimed(self, poll: Poll, settled: Settled) -> None:
+        if self._by_place.get(poll.place) is not poll:
+            return  # answered meanwhile: its peer or this node's leadership was lost, or it was asked anew
+        self._forget(poll)
+        if isinstance(settled, Problem):
+            # Not claimed for want of room. Asking again is a claim as well, and the window is open for
+            # seconds.
+            poll.done(self._position(poll))
+        else:
+            self.settle(poll.ask, settled, poll.done)
+
+    def _slice_over(self, poll: Poll) -> None:
+        if poll.claiming:
+            return
+        self._forget(poll)
+        if poll.ask.remember:
+            poll.done(self._position(poll))
+        else:
+            self._withdraw(poll.ask, poll.done)
+
+    def _position(self, poll: Poll) -> Outcome:
+        table = self._replica.table
+        request_id = poll.place[2]
+        waiter = table.waiters.get(poll.place)
+        if waiter is None:
+            return waiting_reply(1, [], [], request_id)
+        stands = reads.waiting(reads.View(table, table.time_ms, self._raft.now_ms()), waiter)
+        return waiting_reply(stands.position, stands.holders, stands.ahead, request_id)
+
+    def _withdraw(self, ask: Ask, done: Done) -> None:
+        """Leave the queue for a caller that could not ask again, and say who has the key."""
+        request = cast(AcquireRequest, ask.request)
+        key = request.key if request.key is not None else (request.keys or [""])[0]
+
+        def left(settled: Settled) -> None:
+            if isinstance(settled, Problem | NoAnswer):
+                done(NoAnswer.UNKNOWN)
+                return
+            table, now_ms = self._replica.table, self._raft.now_ms()
+            done(held(reads.held(reads.View(table, table.time_ms, now_ms), ask.tenant, key), now_ms))
+
+        self._proposer.abandon(ask.tenant, request.request_id or "", request.session_id, left)

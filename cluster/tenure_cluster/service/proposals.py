@@ -1,0 +1,190 @@
+"""Requests become commands, and commands are stamped and proposed: the only place that does either.
+
+Everything random is drawn here and goes into the command, and the stamp is this leader's cluster clock at the
+moment of proposing. Nothing that a caller sent is a time.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from tenure_cluster.lease import commands
+from tenure_cluster.lease.commands import Command
+from tenure_cluster.raft import Applied, NotExecuted, Raft
+from tenure_cluster.raft import Outcome as RaftOutcome
+from tenure_cluster.service.answers import RETRY_S
+from tenure_cluster.service.asks import Ask, NoAnswer
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.requests import (
+    AbandonRequest,
+    AcquireRequest,
+    BreakRequest,
+    CloseSessionRequest,
+    CommitRequest,
+    DeleteRecordRequest,
+    OpenSessionRequest,
+    ReleaseRequest,
+    RenewRequest,
+)
+from tenure_cluster.service.validation import commit_value
+
+Settled: TypeAlias = object
+"""A result of the state machine, or a Problem or NoAnswer if the command did not get that far."""
+Then: TypeAlias = Callable[[Settled], None]
+
+
+class Proposer:
+    """Stamps, encodes and proposes. `pending` counts what was proposed and has not come back."""
+
+    def __init__(self, raft: Raft, mint: Callable[[], str], wall_ms: Callable[[], int]) -> None:
+        self._raft = raft
+        self._mint = mint
+        self._wall_ms = wall_ms
+        self.pending = 0
+
+    def propose(self, command: Command, then: Then) -> None:
+        """Propose `command` now. `then` is called exactly once, perhaps before this returns."""
+        self.pending += 1
+
+        def settled(outcome: RaftOutcome) -> None:
+            self.pending -= 1
+            then(outcome.result if type(outcome) is Applied else _without_result(outcome))
+
+        self._raft.propose(self._raft.now_ms(), commands.encode(command), settled)
+
+    def ask(self, ask: Ask, then: Then) -> None:
+        """Propose what `ask` asks for."""
+        self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then)
+
+    def claim(self, tenant: str, lease_id: str, then: Then) -> None:
+        """Confirm a grant on behalf of a waiter that is connected."""
+        self.propose(commands.Claim(tenant=tenant, lease_id=lease_id, wall_ms=self._wall_ms()), then)
+
+    def abandon(self, tenant: str, request_id: str, session_id: str | None, then: Then) -> None:
+        """Give up an acquire that was proposed before."""
+        self.propose(
+            commands.Abandon(
+                tenant=tenant, request_id=request_id, session_id=session_id, wall_ms=self._wall_ms()
+            ),
+            then,
+        )
+
+    def expire(self, items: list[commands.ExpireItem], then: Then) -> None:
+        self.propose(commands.Expire(items=items, wall_ms=self._wall_ms()), then)
+
+    def tick(self, then: Then) -> None:
+        self.propose(commands.Tick(wall_ms=self._wall_ms()), then)
+
+
+def _without_result(outcome: RaftOutcome) -> Problem | NoAnswer:
+    if type(outcome) is NotExecuted:
+        if outcome.reason == "queue_full":
+            return Problem("overloaded", "the leader's queue of proposals is full", {}, RETRY_S)
+        if outcome.reason == "too_large":
+            return Problem("too_large", "the operation does not fit into a log entry")
+        return NoAnswer.NOT_EXECUTED
+    return NoAnswer.UNKNOWN
+
+
+def _acquire(ask: Ask, request: AcquireRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    if request.key is not None:
+        keys, lease_ids = [request.key], [mint()]
+    else:
+        keys = request.keys or []
+        lease_ids = [mint() for _ in keys]
+    return commands.Acquire(
+        tenant=ask.tenant,
+        keys=keys,
+        lease_ids=lease_ids,
+        owner=request.owner,
+        session_id=request.session_id,
+        ttl_ms=request.ttl_ms,
+        request_id=request.request_id or "",
+        remember=ask.remember,
+        wait=request.wait_ms > 0,
+        mode=request.mode,
+        slots=request.slots or 1,
+        grace_ms=request.grace_ms,
+        if_held=request.if_held,
+        metadata=request.metadata,
+        wall_ms=wall_ms,
+    )
+
+
+def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Renew(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        session_id=request.session_id,
+        ttl_ms=request.ttl_ms,
+        wall_ms=wall_ms,
+    )
+
+
+def _release(ask: Ask, request: ReleaseRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Release(tenant=ask.tenant, lease_id=request.lease_id, wall_ms=wall_ms)
+
+
+def _abandon(ask: Ask, request: AbandonRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Abandon(
+        tenant=ask.tenant, request_id=request.request_id, session_id=request.session_id, wall_ms=wall_ms
+    )
+
+
+def _break(ask: Ask, request: BreakRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    # Without credentials nobody is known more closely than by tenant.
+    return commands.Break(
+        tenant=ask.tenant, key=request.key, reason=request.reason, actor=ask.tenant, wall_ms=wall_ms
+    )
+
+
+def _commit(ask: Ask, request: CommitRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Commit(
+        tenant=ask.tenant,
+        key=request.key,
+        slot=request.slot,
+        lease_id=request.lease_id,
+        token=request.token,
+        mode=request.mode,
+        seq=request.seq,
+        op_id=request.op_id,
+        require_live=request.require_live,
+        if_revision=request.if_revision,
+        value=commit_value(request),
+        binary=request.value_encoding == "base64",
+        digest=request.digest or "",
+        wall_ms=wall_ms,
+    )
+
+
+def _delete_record(ask: Ask, request: DeleteRecordRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.DeleteRecord(
+        tenant=ask.tenant, key=request.key, if_revision=request.if_revision, wall_ms=wall_ms
+    )
+
+
+def _open_session(ask: Ask, request: OpenSessionRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.OpenSession(
+        tenant=ask.tenant,
+        session_id=mint(),
+        owner=request.owner,
+        ttl_ms=request.ttl_ms,
+        metadata=request.metadata,
+        wall_ms=wall_ms,
+    )
+
+
+def _close_session(ask: Ask, request: CloseSessionRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.CloseSession(tenant=ask.tenant, session_id=request.session_id, wall_ms=wall_ms)
+
+
+_COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], Command]]] = {
+    AcquireRequest: _acquire,
+    RenewRequest: _renew,
+    ReleaseRequest: _release,
+    AbandonRequest: _abandon,
+    BreakRequest: _break,
+    CommitRequest: _commit,
+    DeleteRecordRequest: _delete_record,
+    OpenSessionRequest: _open_session,
+    CloseSessionRequest: _close_session,
+}

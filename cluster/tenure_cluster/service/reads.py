@@ -1,0 +1,207 @@
+"""Answers that only look at the table. Pure: the table, the time it stands for and the time now are
+arguments.
+
+Two times matter. Whether something has expired is decided by the table's own time, `as_of_ms`: the log has
+passed that point, so no later entry can revive it. What remains is computed by `now_ms`, the leader's clock.
+Between the two lies what looks expired and could still be renewed by an entry that was stamped before now; a
+view that meets such a deadline is `undecided`, and its reader commits a tick and looks again, so that no
+renewal can contradict the answer.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from tenure_cluster.lease import results
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import Waiter
+from tenure_cluster.service.answers import (
+    deadline_of,
+    holder_body,
+    holder_of,
+    lease_body,
+    remaining_ms,
+    rfc3339,
+    session_body,
+)
+from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import (
+    LeaseBody,
+    LeasesReply,
+    QueueReply,
+    RecordReply,
+    SessionReply,
+    ValidateReply,
+    WaiterBody,
+)
+from tenure_cluster.service.requests import (
+    GetLeaseRequest,
+    GetRecordRequest,
+    GetSessionRequest,
+    ListLeasesRequest,
+    QueueRequest,
+    ValidateRequest,
+)
+
+QUEUE_SHOWN_MAX: Final = 1_000
+"""Most waiters that an answer lists; it says how many there are."""
+
+AHEAD_SHOWN_MAX: Final = 10
+"""Most waiters ahead that a waiter is told of, as in results.Waiting."""
+
+
+class View:
+    """The table at one moment, as a reader may see it."""
+
+    def __init__(self, table: LeaseTable, as_of_ms: int, now_ms: int) -> None:
+        self.table = table
+        self.as_of_ms = as_of_ms
+        self.now_ms = now_ms
+        self.undecided = False
+        """Whether anything was met whose deadline lies after as_of_ms and not after now_ms."""
+
+    def live(self, deadline_ms: int) -> bool:
+        if deadline_ms <= self.as_of_ms:
+            return False
+        if deadline_ms <= self.now_ms:
+            self.undecided = True
+        return True
+
+    def holders(self, tenant: str, key: str) -> list[results.Grant]:
+        return [grant for grant in self.table.holders(tenant, key) if self.live(deadline_of(grant))]
+
+    def queue(self, tenant: str, key: str) -> list[Waiter]:
+        """The waiters that are still there, in order."""
+        return [waiter for waiter in self.table.queue(tenant, key) if self._waits(waiter)]
+
+    def _waits(self, waiter: Waiter) -> bool:
+        if not self.live(waiter.poll_deadline_ms):
+            return False
+        if waiter.private:
+            return True
+        session = self.table.session(waiter.tenant, waiter.session_id)
+        return session is not None and self.live(session.deadline_ms)
+
+
+def read(ask: Ask, view: View) -> Answer:
+    """Answer an operation of asks.READS."""
+    return _READS[type(ask.request)](ask.tenant, ask.request, view)
+
+
+def with_index(answer: Answer, applied_index: int) -> Answer:
+    """Say of a stale read's answer how far this node's replica was."""
+    if isinstance(answer, LeaseBody | LeasesReply | QueueReply | RecordReply):
+        return msgspec.structs.replace(answer, applied_index=applied_index)
+    return answer
+
+
+def held(view: View, tenant: str, key: str) -> results.Held:
+    """Who has the key and how many wait for it, as a refusal says it."""
+    state = view.table.key_state(tenant, key)
+    return results.Held(
+        key=key,
+        holders=[holder_of(grant) for grant in view.holders(tenant, key)],
+        waiters=len(view.queue(tenant, key)),
+        blocked_until_ms=state.blocked_until_ms if state is not None else 0,
+    )
+
+
+def waiting(view: View, waiter: Waiter) -> results.Waiting:
+    """Where a queued acquire stands."""
+    key = waiter.keys[0]
+    ahead = [other.owner for other in view.queue(waiter.tenant, key) if other.ticket < waiter.ticket]
+    return results.Waiting(
+        position=len(ahead) + 1,
+        holders=[holder_of(grant) for grant in view.holders(waiter.tenant, key)[:AHEAD_SHOWN_MAX]],
+        ahead=ahead[:AHEAD_SHOWN_MAX],
+    )
+
+
+def _validate(tenant: str, request: ValidateRequest, view: View) -> Answer:
+    state = view.table.key_state(tenant, request.key)
+    guards = state.guards if state is not None else {}
+    floor = max((guard.floor for guard in guards.values()), default=0)
+    for grant in view.holders(tenant, request.key):
+        lease = grant.lease
+        guard = guards.get(lease.slot)
+        below = guard is not None and lease.token < guard.floor
+        if lease.token == request.token and not lease.claim_deadline_ms and not below:
+            return ValidateReply(valid=True, reason="", current_token=floor)
+    stale = request.token < floor or not guards
+    return ValidateReply(valid=False, reason="stale_token" if stale else "not_live", current_token=floor)
+
+
+def _get_lease(tenant: str, request: GetLeaseRequest, view: View) -> Answer:
+    holders = view.holders(tenant, request.key)
+    if not holders:
+        return Problem("not_held", f"nobody holds {request.key!r}", {"key": request.key})
+    return lease_body(holders[0], view.now_ms, for_holder=False)
+
+
+def _list_leases(tenant: str, request: ListLeasesRequest, view: View) -> Answer:
+    grants, after = view.table.list_leases(
+        tenant, request.prefix, request.after, request.owner, request.limit
+    )
+    live = [grant for grant in grants if view.live(deadline_of(grant))]
+    return LeasesReply(
+        leases=[lease_body(grant, view.now_ms, for_holder=False) for grant in live], next=after
+    )
+
+
+def _queue(tenant: str, request: QueueRequest, view: View) -> Answer:
+    waiters = view.queue(tenant, request.key)
+    return QueueReply(
+        key=request.key,
+        holders=[holder_body(holder_of(grant), view.now_ms) for grant in view.holders(tenant, request.key)],
+        waiters=[
+            WaiterBody(
+                position=position,
+                owner=waiter.owner,
+                mode=waiter.mode,
+                waiting_ms=remaining_ms(view.now_ms, waiter.queued_ms),
+                queued_at=rfc3339(waiter.queued_wall_ms),
+                metadata=waiter.metadata,
+            )
+            for position, waiter in enumerate(waiters[:QUEUE_SHOWN_MAX], 1)
+        ],
+        waiters_total=len(waiters),
+    )
+
+
+def _get_record(tenant: str, request: GetRecordRequest, view: View) -> Answer:
+    record = view.table.record(tenant, request.key)
+    if record is None:
+        return Problem("no_record", f"{request.key!r} has no record", {"key": request.key})
+    return RecordReply(
+        key=record.key,
+        value=base64.b64encode(record.value).decode() if record.binary else record.value.decode(),
+        value_encoding="base64" if record.binary else "utf8",
+        digest=record.digest or None,
+        token=record.token,
+        owner=record.owner,
+        revision=record.revision,
+        committed_at=rfc3339(record.committed_wall_ms),
+    )
+
+
+def _get_session(tenant: str, request: GetSessionRequest, view: View) -> Answer:
+    session = view.table.session(tenant, request.session_id)
+    if session is None:
+        return Problem("no_session", "no such session is known")
+    if not view.live(session.deadline_ms):
+        return Problem("session_expired", "the session was not renewed in time")
+    leases = view.table.lease_count(tenant, request.session_id)
+    return SessionReply(session=session_body(session, leases, view.now_ms))
+
+
+_READS: Final[dict[type, Callable[[str, Any, View], Answer]]] = {
+    ValidateRequest: _validate,
+    GetLeaseRequest: _get_lease,
+    ListLeasesRequest: _list_leases,
+    QueueRequest: _queue,
+    GetRecordRequest: _get_record,
+    GetSessionRequest: _get_session,
+}

@@ -1,0 +1,58 @@
+"""The lease machine as the state machine that consensus drives: decodes commands, applies them, passes events
+on."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tenure_cluster.lease import snapshot
+from tenure_cluster.lease.commands import decode
+from tenure_cluster.lease.events import Event
+from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.table import LeaseTable
+
+
+class Replica:
+    """This node's copy of the replicated state.
+
+    Anything that `apply` or `restore` raises (a broken invariant, a command that this version can't decode)
+    means that the state can no longer be trusted; consensus then stops the node before it answers anything.
+    """
+
+    def __init__(self) -> None:
+        self._machine = LeaseMachine(LeaseTable())
+        self.applied_index = 0
+        self.on_events: Callable[[Sequence[Event]], None] | None = None
+        """Called after an entry with everything that happened in it, while consensus is still in its round:
+        it may take notes, and must not propose."""
+
+    @property
+    def table(self) -> LeaseTable:
+        """For reading alone."""
+        return self._machine.table
+
+    @property
+    def time_ms(self) -> int:
+        return self._machine.table.time_ms
+
+    def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
+        machine = self._machine
+        results: list[object] = []
+        events: list[Event] = []
+        for at_ms, data in commands:
+            applied = machine.apply(at_ms, decode(data))
+            results.append(applied.result)
+            if applied.events:
+                events += applied.events
+        self.applied_index = index
+        if events and self.on_events is not None:
+            self.on_events(events)
+        return results
+
+    def snapshot(self) -> Iterator[bytes]:
+        return snapshot.dump(self._machine.table)
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        self._machine = LeaseMachine(snapshot.load(chunks))
+
+    def digest(self) -> str:
+        """SHA-256 of the state's content, equal on all nodes at the same applied index."""
+        return snapshot.digest(self._machine.table)
