@@ -8,7 +8,7 @@ run code nor claim much more memory than they occupy.
 
 from typing import Any, Final
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 ITEMS_MAX: Final = 16_384
 """Most items that one array or map may have, unless the caller says otherwise. The decoder reserves room for

@@ -1,0 +1,65 @@
+"""Named places where a test can make this process misbehave. Nothing happens at any of them unless it was
+armed.
+
+Only for tests: a point is armed by code, or in a process of its own by the environment variable
+``TENURE_FAULTS``, for example ``journal.before_sync=kill:3``, which kills the process by SIGKILL the third
+time it comes there.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+POINTS: Final = frozenset(
+    {
+        "journal.before_sync",
+        "journal.after_sync",
+        "journal.segment_rename",
+        "journal.segment_remove",
+        "snapshot.before_rename",
+        "snapshot.after_rename",
+        "snapshot.before_remove",
+    }
+)
+
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def hit(point: str) -> None:
+    """The process has come to this point."""
+    if _armed and (action := _armed.get(point)) is not None:
+        action()
+
+
+def arm(point: str, action: Callable[[], None]) -> None:
+    """Do ``action`` each time the process comes to ``point``, on whatever thread that is."""
+    if point not in POINTS:
+        raise ValueError(f"there is no fault point {point!r}")
+    _armed[point] = action
+
+
+def disarm() -> None:
+    _armed.clear()
+
+
+def arm_from(specification: str) -> None:
+    """Arm what ``TENURE_FAULTS`` asks for: ``point=kill:n``, several separated by commas."""
+    for item in filter(None, specification.split(",")):
+        point, _, action = item.partition("=")
+        verb, _, count = action.partition(":")
+        if verb != "kill" or not count.isdecimal():
+            raise ValueError(f"{item!r} is not of the form point=kill:n")
+        arm(point, _killer(int(count)))
+
+
+def _killer(count: int) -> Callable[[], None]:
+    left = count
+
+    def action() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return action
