@@ -40,7 +40,7 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
 
 
 def parse_endpoint(text: str) -> str:
-    url = text.strip().rstrip("/")
+    url = text.strip()
     if "://" not in url:
         url = f"http://{url}"
     try:
@@ -50,7 +50,7 @@ def parse_endpoint(text: str) -> str:
         usable = False
     if not usable or parts.query or parts.fragment or parts.username is not None:
         raise InvalidRequest(detail=f"endpoint {text.strip()!r} is not a URL such as http://127.0.0.1:7601")
-    return url
+    return url.rstrip("/")
 
 
 class Endpoints:

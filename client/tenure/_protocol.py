@@ -116,7 +116,10 @@ class Call(Generic[A]):
         if pause_s > 0:
             return Pause(pause_s)
         url = self._endpoints.choose(now, self._tried)
-        assert url is not None, "a round through all nodes ends in _again"
+        if url is None:
+            # The only node left was a hinted leader, and another call has found it dead meanwhile.
+            self._pause(now)
+            return self.next(now)
         self.attempted = True
         self._tried.add(url)
         timeout_s = remaining_s
@@ -206,7 +209,12 @@ class Call(Generic[A]):
         self._pause_until = now + at_least_s + jittered_s
 
     def _give_up(self) -> NoReturn:
-        faults = "; ".join(f"{url}: {why}" for url, why in self._faults.items())
+        urls: dict[str, list[str]] = {}
+        for url, why in self._faults.items():
+            urls.setdefault(why, []).append(url)
+        faults = "; ".join(f"{', '.join(same)}: {why}" for why, same in urls.items())
         if self.doubtful:
             raise OutcomeUnknown(detail=f"{self.request.name} may or may not have been executed ({faults})")
-        raise ClusterUnavailable(code=self._code, detail=f"{self.request.name} was not executed ({faults})")
+        raise ClusterUnavailable(
+            code=self._code, detail=f"no node could execute {self.request.name} ({faults})"
+        )

@@ -71,13 +71,16 @@ class Request(Generic[A]):
 def _post(
     name: str, answer: type[A], body: dict[str, Any], *, repeatable: bool, reads: bool = False
 ) -> Request[A]:
-    sent = {key: value for key, value in body.items() if value is not None}
-    return Request(name, "POST", f"/v1/{name}", answer, repeatable, reads, sent)
+    return Request(name, "POST", f"/v1/{name}", answer, repeatable, reads, _present(body))
 
 
 def _read(name: str, answer: type[A], path: str, query: Mapping[str, object] | None = None) -> Request[A]:
     sent = {key: str(value) for key, value in (query or {}).items() if value is not None and value != ""}
     return Request(name, "GET", path, answer, True, True, None, sent)
+
+
+def _present(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _part(text: str) -> str:
@@ -87,7 +90,7 @@ def _part(text: str) -> str:
 
 def acquire(body: dict[str, Any], wait_until: float | None = None) -> Request[answers.Acquired]:
     """``body`` as in the contract, without ``wait_ms``. Without a request_id nothing is asked twice."""
-    sent = {key: value for key, value in body.items() if value is not None}
+    sent = _present(body)
     return Request(
         "acquire",
         "POST",
@@ -133,14 +136,14 @@ def commit(body: dict[str, Any]) -> Request[answers.Accepted]:
 
 
 def lease(key: str) -> Request[answers.LeaseInfo]:
-    return _read("lease", answers.LeaseInfo, f"/v1/leases/{_part(key)}")
+    return _read("get", answers.LeaseInfo, f"/v1/leases/{_part(key)}")
 
 
 def leases(
     *, prefix: str = "", limit: int | None = None, after: str | None = None, owner: str | None = None
 ) -> Request[answers.LeasePage]:
     query = {"prefix": prefix, "limit": limit, "after": after, "owner": owner}
-    return _read("leases", answers.LeasePage, "/v1/leases", query)
+    return _read("list", answers.LeasePage, "/v1/leases", query)
 
 
 def queue(key: str) -> Request[answers.Queue]:
@@ -158,7 +161,7 @@ def delete_record(key: str, *, if_revision: int | None = None) -> Request[dict[s
 
 
 def open_session(body: dict[str, Any]) -> Request[answers.SessionAnswer]:
-    return _post("sessions", answers.SessionAnswer, body, repeatable=True)
+    return Request("open_session", "POST", "/v1/sessions", answers.SessionAnswer, True, False, _present(body))
 
 
 def session(session_id: str) -> Request[answers.SessionAnswer]:

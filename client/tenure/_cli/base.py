@@ -83,7 +83,8 @@ def common_options() -> list[click.Parameter]:
             "--endpoints",
             keep="endpoints",
             metavar="URLS",
-            help="Comma-separated URLs of nodes. [env: TENURE_ENDPOINTS; default: ports 7601 to 7603 of 127.0.0.1]",
+            help="Comma-separated URLs of nodes. [env: TENURE_ENDPOINTS; "
+            "default: ports 7601 to 7603 of 127.0.0.1]",
         ),
         option(
             "--credential-file",
