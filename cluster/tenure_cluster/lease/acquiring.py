@@ -1,0 +1,216 @@
+"""Acquire, claim and abandon: one request from its first try to its end.
+
+A request is known by (tenant, scope, request_id), where the scope is its explicit session or empty. It is
+at most one of: waiting, granted, or over and remembered. An acquire first asks which, and only a request
+of which nothing is known is tried afresh. So a retry, whatever became of the first try, finds that
+outcome and never makes a second grant.
+"""
+
+from tenure_cluster.lease import limits
+from tenure_cluster.lease.commands import Abandon, Acquire, Claim
+from tenure_cluster.lease.holding import (
+    EMPTY_METADATA,
+    blocked_until,
+    claim_lease,
+    drop_waiter,
+    end_lease,
+    expire_lease,
+    grant,
+    holder_of,
+    lease_live,
+    serve,
+    settle,
+    waiter_dead,
+)
+from tenure_cluster.lease.indexes import WaiterRef
+from tenure_cluster.lease.memory import AbandonedRequest
+from tenure_cluster.lease.queueing import enqueue, refresh, waiting
+from tenure_cluster.lease.results import (
+    Abandoned,
+    Grant,
+    Granted,
+    Held,
+    Invalid,
+    Lost,
+    Result,
+    TokensExhausted,
+    Unsupported,
+)
+from tenure_cluster.lease.sessions import DURATION_MS_MAX, find_session
+from tenure_cluster.lease.step import Step
+from tenure_cluster.lease.types import EndedLease, Lease, Session, TenantId, Waiter
+
+REQUEST_REUSED = Invalid("request_id was used for another acquire")
+LEASE_ID_IN_USE = Invalid("lease_id is in use")
+
+
+def acquire(step: Step, asked: Acquire) -> Result:
+    """Grant, queue, or say who holds."""
+    fault = _fault(asked)
+    if fault is not None:
+        return fault
+    table = step.table
+    tenant = step.counters(asked.tenant).tenant
+    ref = (tenant, asked.session_id or "", asked.request_id)
+    if asked.session_id is not None:
+        session = find_session(step, tenant, asked.session_id)
+        if not isinstance(session, Session):
+            _drop_dead(step, ref)
+            return session
+    fate = table.indexes.fate(*ref)
+    if isinstance(fate, Lease):
+        return _replay(step, asked, fate)
+    if isinstance(fate, EndedLease):
+        return Lost(fate.reason) if fate.key == asked.keys[0] else REQUEST_REUSED
+    if fate is not None:
+        return Lost("abandoned")
+    waiter = table.waiters.get(ref)
+    if waiter is not None:
+        if waiter.keys != asked.keys:
+            return REQUEST_REUSED
+        if not waiter_dead(step, waiter):
+            return _poll(step, waiter)
+        _drop_dead(step, ref)
+    return _try(step, tenant, asked)
+
+
+def _fault(asked: Acquire) -> Invalid | Unsupported | None:
+    """What is wrong with the command's shape, if anything."""
+    if asked.mode != "exclusive":
+        return Unsupported(f"mode {asked.mode}")
+    if len(asked.keys) > 1:
+        return Unsupported("sets of keys")
+    if not asked.keys or not asked.keys[0]:
+        return Invalid("an acquire needs a key")
+    if len(asked.lease_ids) != 1 or not asked.lease_ids[0]:
+        return Invalid("an acquire needs one lease_id for each key")
+    if not asked.request_id:
+        return Invalid("an acquire needs a request_id")
+    if asked.session_id is None:
+        if asked.ttl_ms is None or not 0 < asked.ttl_ms <= DURATION_MS_MAX:
+            return Invalid("a private session needs a ttl_ms above 0")
+    elif not asked.session_id or asked.ttl_ms is not None:
+        return Invalid("an acquire has either a session_id or a ttl_ms")
+    if not 0 <= asked.grace_ms <= limits.GRACE_MS_MAX:
+        return Invalid(f"grace_ms is not between 0 and {limits.GRACE_MS_MAX}")
+    return None
+
+
+def _replay(step: Step, asked: Acquire, lease: Lease) -> Result:
+    """The request was granted before: answer that grant. If nobody has claimed it yet, this is the claim."""
+    if lease.key != asked.keys[0]:
+        return REQUEST_REUSED
+    if not lease_live(step, lease):
+        expire_lease(step, lease)
+        return Lost("expired")
+    if lease.claim_deadline_ms:
+        return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
+    return Granted([step.table.grant_of(lease)], True, True)
+
+
+def _poll(step: Step, waiter: Waiter) -> Result:
+    """The request is queued: keep its place, and answer the grant if its turn has come in this very entry."""
+    waiter = refresh(step, waiter)
+    lease = settle(step, waiter.tenant, waiter.keys[0])
+    if lease is not None and lease.lease_id == waiter.lease_ids[0]:
+        return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
+    return waiting(step, waiter)
+
+
+def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
+    """A request of which nothing is known."""
+    table = step.table
+    key, lease_id = asked.keys[0], asked.lease_ids[0]
+    ref = (tenant, lease_id)
+    if ref in table.sessions or ref in table.leases or ref in table.ended or ref in table.indexes.reserved:
+        return LEASE_ID_IN_USE
+    lease = settle(step, tenant, key)
+    if lease is not None and lease.session_id == asked.session_id:
+        if asked.if_held == "return":
+            return Granted([table.grant_of(lease)], False, lease.claim_deadline_ms == 0)
+        return Held(key, [holder_of(step, lease)], _queue_length(step, tenant, key), 0)
+    blocked_until_ms = blocked_until(step, tenant, key)
+    if lease is not None or blocked_until_ms:
+        if asked.wait:
+            return enqueue(step, tenant, asked)
+        holders = [holder_of(step, lease)] if lease is not None else []
+        return Held(key, holders, _queue_length(step, tenant, key), blocked_until_ms)
+    if not step.tokens_left(tenant):
+        return TokensExhausted()
+    if asked.session_id is None:
+        ttl_ms = asked.ttl_ms or 0
+        session = Session(
+            tenant,
+            lease_id,
+            asked.owner,
+            ttl_ms,
+            step.now_ms + ttl_ms,
+            True,
+            EMPTY_METADATA,
+            step.wall_ms,
+            step.wall_ms,
+        )
+        table.add_session(ref, session)
+    else:
+        session = table.sessions[(tenant, asked.session_id)]
+    session_id = session.session_id
+    lease = grant(
+        step, ref, key, session_id, asked.owner, asked.grace_ms, asked.metadata, asked.request_id, 0
+    )
+    if session.private:
+        table.watch_session(ref)
+    return Granted([Grant(lease, session)], False, True)
+
+
+def _queue_length(step: Step, tenant: TenantId, key: str) -> int:
+    queue = step.table.key_queue(tenant, key)
+    return len(queue) if queue is not None else 0
+
+
+def _drop_dead(step: Step, ref: WaiterRef) -> None:
+    """Drop the request's waiter if it can no longer be granted."""
+    waiter = step.table.waiters.get(ref)
+    cause = waiter_dead(step, waiter) if waiter is not None else ""
+    if waiter is not None and cause:
+        drop_waiter(step, waiter, cause)
+
+
+def claim(step: Step, asked: Claim) -> Result:
+    """Confirm a grant that was made to a waiter."""
+    table = step.table
+    ref = (asked.tenant, asked.lease_id)
+    lease = table.leases.get(ref)
+    if lease is None:
+        ended = table.ended.get(ref)
+        return Lost(ended.reason if ended is not None else "unknown")
+    if not lease_live(step, lease):
+        expire_lease(step, lease)
+        return Lost("expired")
+    if not lease.claim_deadline_ms:
+        return Granted([table.grant_of(lease)], True, True)
+    return Granted([table.grant_of(claim_lease(step, lease))], False, True)
+
+
+def abandon(step: Step, asked: Abandon) -> Result:
+    """Give a request up, whatever has become of it. If it arrives late after all, it is not granted."""
+    table = step.table
+    tenant = step.counters(asked.tenant).tenant
+    ref = (tenant, asked.session_id or "", asked.request_id)
+    fate = table.indexes.fate(*ref)
+    if isinstance(fate, Lease):
+        if not lease_live(step, fate):
+            expire_lease(step, fate)
+            return Abandoned(False)
+        end_lease(step, fate, "abandoned")
+        serve(step, tenant, fate.key)
+        return Abandoned(True)
+    if fate is not None:
+        return Abandoned(False)
+    had = False
+    waiter = table.waiters.get(ref)
+    if waiter is not None:
+        cause = waiter_dead(step, waiter)
+        had = not cause
+        drop_waiter(step, waiter, cause or "abandoned")
+    table.remember_abandoned(ref, AbandonedRequest(*ref, step.now_ms))
+    return Abandoned(had)

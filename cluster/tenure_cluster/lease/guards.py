@@ -1,0 +1,158 @@
+"""Guarded writes: which commit still passes, and the record that it leaves.
+
+The floor of a guard is the last token that was minted for its slot. It rises with the grant, not with the
+first write, so the write of a superseded holder is refused even while its successor has not written. Below the
+floor a token is stale, above it it was never issued: only the floor itself can pass, and then the mode
+decides.
+
+A commit never ends a lease and never hands a key on. A refused one changes nothing but what is remembered and
+told of it.
+"""
+
+from typing import Final, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from tenure_cluster.lease import limits
+from tenure_cluster.lease.commands import Commit, DeleteRecord
+from tenure_cluster.lease.holding import lease_live, refresh_idleness
+from tenure_cluster.lease.memory import Operation
+from tenure_cluster.lease.results import (
+    CommitRefused,
+    Committed,
+    GuardConflict,
+    Invalid,
+    NoRecord,
+    RecordDeleted,
+    Result,
+    RevisionConflict,
+)
+from tenure_cluster.lease.step import Step
+from tenure_cluster.lease.types import Guard, KeyState, Lease, Record
+
+RefusalCode: TypeAlias = Literal["stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict"]
+
+NO_GUARD: Final = Guard(0)
+"""Stands for a slot that was never granted."""
+
+
+def commit(step: Step, asked: Commit) -> Result:
+    """Pass a write through the guard of its key, or say why not."""
+    if asked.value is not None and len(asked.value) > limits.VALUE_BYTES_MAX:
+        return Invalid(f"a value has at most {limits.VALUE_BYTES_MAX} bytes")
+    table = step.table
+    if asked.op_id is not None:
+        operation = table.operations.get((asked.tenant, asked.key, asked.op_id))
+        if operation is not None:
+            return operation.result
+    state = table.key_state(asked.tenant, asked.key)
+    guard = state.guards.get(asked.slot, NO_GUARD) if state is not None else NO_GUARD
+    refusal = _judge(step, asked, state, guard)
+    result: Result
+    if isinstance(refusal, Invalid):
+        return refusal
+    if refusal is not None:
+        code = refusal.code if isinstance(refusal, CommitRefused) else "mode_conflict"
+        step.emit("commit_refused", asked.tenant, asked.key, _owner(step, asked), asked.token, code)
+        result = refusal
+    else:
+        assert state is not None
+        result = _accept(step, asked, state, guard)
+    if asked.op_id is not None:
+        tenant = step.counters(asked.tenant).tenant
+        table.remember_operation(Operation(tenant, asked.key, asked.op_id, result, step.now_ms))
+    return result
+
+
+def _judge(
+    step: Step, asked: Commit, state: KeyState | None, guard: Guard
+) -> CommitRefused | GuardConflict | Invalid | None:
+    """Why the commit does not pass; None if it does. The order of the checks is part of the contract."""
+
+    def refused(code: RefusalCode) -> CommitRefused:
+        record = step.table.records.get((asked.tenant, asked.key))
+        revision = record.revision if record is not None else 0
+        return CommitRefused(code, guard.floor, guard.last_token, guard.last_seq, revision)
+
+    if state is None or asked.token < guard.floor:
+        return refused("stale_token")
+    if asked.token > guard.floor or guard is NO_GUARD:
+        return refused("not_live")
+    if state.guard_mode is not None and state.guard_mode != asked.mode:
+        return GuardConflict(state.guard_mode, asked.mode)
+    if asked.mode == "sequence":
+        if asked.seq is None or not 0 <= asked.seq <= limits.SEQ_MAX:
+            return Invalid(f"mode sequence needs a seq between 0 and {limits.SEQ_MAX}")
+        if (asked.token, asked.seq) <= (guard.last_token, guard.last_seq):
+            return refused("seq_replayed")
+    elif asked.seq is not None:
+        return Invalid(f"mode {asked.mode} takes no seq")
+    elif asked.mode == "once" and asked.token <= guard.last_token:
+        return refused("token_used")
+    if not _lease_agrees(step, asked):
+        return refused("not_live")
+    if asked.if_revision is not None:
+        refusal = refused("revision_conflict")
+        if refusal.revision != asked.if_revision:
+            return refusal
+    return None
+
+
+def _lease_agrees(step: Step, asked: Commit) -> bool:
+    """Whether the lease that the commit names is live and its own; with ``require_live`` false, whether nothing known
+    of it contradicts."""
+    table = step.table
+    ref = (asked.tenant, asked.lease_id)
+    lease = table.leases.get(ref)
+    if not asked.require_live:
+        known = lease or table.ended.get(ref)
+        return known is None or (known.key == asked.key and known.token == asked.token)
+    return (
+        lease is not None
+        and lease.key == asked.key
+        and lease.slot == asked.slot
+        and lease.token == asked.token
+        and not lease.claim_deadline_ms
+        and lease_live(step, lease)
+    )
+
+
+def _owner(step: Step, asked: Commit) -> str:
+    lease: Lease | None = step.table.leases.get((asked.tenant, asked.lease_id))
+    return lease.owner if lease is not None and lease.key == asked.key else ""
+
+
+def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committed:
+    table = step.table
+    owner = _owner(step, asked)
+    revision = step.emit("committed", asked.tenant, asked.key, owner, asked.token)
+    guards = {**state.guards, asked.slot: Guard(guard.floor, asked.token, asked.seq or 0)}
+    table.put_key_state(replace(state, guards=guards, guard_mode=asked.mode))
+    if asked.value is not None:
+        table.records[(state.tenant, state.key)] = Record(
+            state.tenant,
+            state.key,
+            asked.value,
+            asked.binary,
+            asked.digest,
+            asked.token,
+            owner,
+            revision,
+            step.wall_ms,
+        )
+        refresh_idleness(step, state.tenant, state.key)
+    return Committed(revision)
+
+
+def delete_record(step: Step, asked: DeleteRecord) -> Result:
+    """Remove a key's record. Its guard stays."""
+    ref = (asked.tenant, asked.key)
+    record = step.table.records.get(ref)
+    if record is None:
+        return NoRecord()
+    if asked.if_revision is not None and record.revision != asked.if_revision:
+        return RevisionConflict(record.revision)
+    del step.table.records[ref]
+    refresh_idleness(step, asked.tenant, asked.key)
+    step.emit("record_deleted", asked.tenant, asked.key, record.owner, record.token)
+    return RecordDeleted(record)

@@ -1,0 +1,238 @@
+"""Derived lookups of the lease table: nothing in here is in a snapshot, all of it is rebuilt at load.
+
+An index never changes what a command does, only how fast it is found. Where the order of an index is
+looked at (the leases and waiters of a session, the waiters of a key), it follows from the order of the primary
+dictionaries, so that a table which was loaded and one which has run all along go on alike.
+
+Per-tenant dictionaries have plain strings as keys: they cost a third less than tuples would, and a held
+lease is in two of them.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from tenure_cluster.lease.memory import AbandonedRequest
+from tenure_cluster.lease.types import EndedLease, Key, Lease, LeaseId, RequestId, SessionId, TenantId, Waiter
+
+if TYPE_CHECKING:
+    from tenure_cluster.lease.table import LeaseTable
+
+LeaseRef: TypeAlias = tuple[TenantId, LeaseId]
+SessionRef: TypeAlias = tuple[TenantId, SessionId]
+KeyRef: TypeAlias = tuple[TenantId, Key]
+WaiterRef: TypeAlias = tuple[TenantId, str, RequestId]
+"""Tenant, scope and request_id; the scope is the session's id, or empty for a private session."""
+
+RequestFate: TypeAlias = Lease | EndedLease | AbandonedRequest
+"""What became of a request that is not waiting."""
+
+
+def request_item_id(scope: str, request_id: RequestId) -> str:
+    """Scope and request_id as one string, unambiguous whatever they contain."""
+    return f"{len(scope)}:{scope}{request_id}"
+
+
+def parse_request_item_id(item_id: str) -> tuple[str, RequestId] | None:
+    """Inverse of request_item_id(); None if the text is not one."""
+    length, colon, rest = item_id.partition(":")
+    if not colon or not length.isdecimal() or not length.isascii() or len(length) > 9:
+        return None
+    size = int(length)
+    if size > len(rest) or request_item_id(rest[:size], rest[size:]) != item_id:
+        return None
+    return rest[:size], rest[size:]
+
+
+def waiter_ref(waiter: Waiter) -> WaiterRef:
+    """The waiter's key in LeaseTable.waiters."""
+    return (waiter.tenant, "" if waiter.private else waiter.session_id, waiter.request_id)
+
+
+class KeyQueue:
+    """The waiters of one key, in the order of their tickets and in the order in which they last polled.
+
+    All waiters may stay silent equally long, so those that have been silent for too long are always the first
+    in the order of polling.
+    """
+
+    __slots__ = ("polled", "tickets")
+
+    def __init__(self) -> None:
+        self.tickets: list[int] = []
+        self.polled: OrderedDict[int, WaiterRef] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    def join(self, ticket: int, ref: WaiterRef) -> None:
+        """Add a waiter at the end; tickets only rise."""
+        self.tickets.append(ticket)
+        self.polled[ticket] = ref
+
+    def leave(self, ticket: int) -> None:
+        """Take a waiter out, wherever it stands."""
+        del self.tickets[bisect_left(self.tickets, ticket)]
+        del self.polled[ticket]
+
+    def head(self) -> WaiterRef:
+        """The waiter whose turn is next."""
+        return self.polled[self.tickets[0]]
+
+    def least_polled(self) -> WaiterRef:
+        """The waiter that has been silent longest."""
+        return next(iter(self.polled.values()))
+
+    def position(self, ticket: int) -> int:
+        """A waiter's place, counted from 1."""
+        return bisect_left(self.tickets, ticket) + 1
+
+    def in_order(self) -> Iterable[WaiterRef]:
+        """All waiters, first come first."""
+        return (self.polled[ticket] for ticket in self.tickets)
+
+
+class Indexes:
+    """All derived lookups except the calendars of deadlines."""
+
+    __slots__ = (
+        "holders",
+        "idle",
+        "queues",
+        "requests",
+        "reserved",
+        "scoped_requests",
+        "session_leases",
+        "session_waiters",
+    )
+
+    def __init__(self) -> None:
+        self.holders: dict[TenantId, dict[Key, Lease]] = {}
+        """The present lease of each held key. Exclusive mode only: a key has at most one."""
+        self.requests: dict[TenantId, dict[RequestId, RequestFate]] = {}
+        """Requests of private sessions, granted or over."""
+        self.scoped_requests: dict[TenantId, dict[str, RequestFate]] = {}
+        """Requests of explicit sessions, by request_item_id()."""
+        self.session_leases: dict[SessionRef, dict[LeaseId, None]] = {}
+        """Leases of explicit sessions in the order of their grants. A private session has the lease of its own id."""
+        self.session_waiters: dict[SessionRef, dict[WaiterRef, None]] = {}
+        """Waiters of explicit sessions in the order of their tickets."""
+        self.queues: dict[TenantId, dict[Key, KeyQueue]] = {}
+        """Queues that are not empty."""
+        self.reserved: dict[LeaseRef, WaiterRef] = {}
+        """Lease ids that waiters of explicit sessions will be granted."""
+        self.idle: OrderedDict[KeyRef, None] = OrderedDict()
+        """Keys with state and no holder, waiter or record, longest idle first."""
+
+    # Requests
+
+    def fate(self, tenant: TenantId, scope: str, request_id: RequestId) -> RequestFate | None:
+        """The lease of a request, or how it ended; None if nothing is known or it waits."""
+        if scope:
+            scoped = self.scoped_requests.get(tenant)
+            return scoped.get(request_item_id(scope, request_id)) if scoped is not None else None
+        private = self.requests.get(tenant)
+        return private.get(request_id) if private is not None else None
+
+    def set_fate(self, tenant: TenantId, scope: str, request_id: RequestId, fate: RequestFate) -> None:
+        """Record what became of a request, in place of what was known before."""
+        if scope:
+            self.scoped_requests.setdefault(tenant, {})[request_item_id(scope, request_id)] = fate
+            return
+        private = self.requests.get(tenant)
+        if private is None:
+            private = self.requests[tenant] = {}
+        private[request_id] = fate
+
+    def forget_fate(self, tenant: TenantId, scope: str, request_id: RequestId) -> None:
+        """Nothing is known of the request any more."""
+        index = self.scoped_requests if scope else self.requests
+        of_tenant = index[tenant]
+        del of_tenant[request_item_id(scope, request_id) if scope else request_id]
+        if not of_tenant:
+            del index[tenant]
+
+    # Leases
+
+    def add_lease(self, lease: Lease) -> None:
+        tenant = lease.tenant
+        held = self.holders.get(tenant)
+        if held is None:
+            held = self.holders[tenant] = {}
+        held[lease.key] = lease
+        private = lease.session_id == lease.lease_id
+        self.set_fate(tenant, "" if private else lease.session_id, lease.request_id, lease)
+        if not private:
+            self.session_leases.setdefault((tenant, lease.session_id), {})[lease.lease_id] = None
+
+    def remove_lease(self, lease: Lease, ended: EndedLease) -> None:
+        tenant = lease.tenant
+        held = self.holders[tenant]
+        del held[lease.key]
+        if not held:
+            del self.holders[tenant]
+        self.set_fate(tenant, ended.session_id, ended.request_id, ended)
+        if ended.session_id:
+            ref = (tenant, lease.session_id)
+            leases = self.session_leases[ref]
+            del leases[lease.lease_id]
+            if not leases:
+                del self.session_leases[ref]
+
+    # Waiters
+
+    def add_waiter(self, waiter: Waiter, ref: WaiterRef) -> None:
+        queues = self.queues.setdefault(waiter.tenant, {})
+        for key in waiter.keys:
+            queue = queues.get(key)
+            if queue is None:
+                queue = queues[key] = KeyQueue()
+            queue.join(waiter.ticket, ref)
+        if not waiter.private:
+            self.session_waiters.setdefault((waiter.tenant, waiter.session_id), {})[ref] = None
+            for lease_id in waiter.lease_ids:
+                self.reserved[(waiter.tenant, lease_id)] = ref
+
+    def waiter_polled(self, waiter: Waiter) -> None:
+        queues = self.queues[waiter.tenant]
+        for key in waiter.keys:
+            queues[key].polled.move_to_end(waiter.ticket)
+
+    def remove_waiter(self, waiter: Waiter, ref: WaiterRef) -> None:
+        queues = self.queues[waiter.tenant]
+        for key in waiter.keys:
+            queue = queues[key]
+            queue.leave(waiter.ticket)
+            if not queue.tickets:
+                del queues[key]
+        if not queues:
+            del self.queues[waiter.tenant]
+        if not waiter.private:
+            session_ref = (waiter.tenant, waiter.session_id)
+            waiters = self.session_waiters[session_ref]
+            del waiters[ref]
+            if not waiters:
+                del self.session_waiters[session_ref]
+            for lease_id in waiter.lease_ids:
+                del self.reserved[(waiter.tenant, lease_id)]
+
+
+def build_indexes(table: "LeaseTable") -> Indexes:
+    """The indexes of a table, from its primary state alone."""
+    indexes = Indexes()
+    for lease in table.leases.values():
+        indexes.add_lease(lease)
+    for ended in table.ended.values():
+        indexes.set_fate(ended.tenant, ended.session_id, ended.request_id, ended)
+    for ref, abandoned in table.abandoned.items():
+        indexes.set_fate(*ref, abandoned)
+    in_ticket_order = sorted(table.waiters.items(), key=lambda item: item[1].ticket)
+    for ref, waiter in in_ticket_order:
+        indexes.add_waiter(waiter, ref)
+    for waiter in table.waiters.values():
+        indexes.waiter_polled(waiter)
+    for key_ref, state in table.keys.items():
+        if state.idle_since_ms >= 0:
+            indexes.idle[key_ref] = None
+    return indexes

@@ -1,0 +1,196 @@
+"""What must hold in every lease table between two commands, each with a sentence for the case that it does not.
+
+Checked when a snapshot is loaded and throughout the tests. A violation is a bug or damage, never the fault of a
+caller.
+"""
+
+from typing import NoReturn
+
+from tenure_cluster.lease import limits
+from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
+from tenure_cluster.lease.step import InvariantBroken
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import KeyState, Lease, Session, Tenant
+
+
+def check_table(table: LeaseTable) -> None:
+    """Check state and indexes. Raises InvariantBroken with the first violation found."""
+    check_state(table)
+    check_indexes(table)
+
+
+def check_state(table: LeaseTable) -> None:
+    """Check the primary state alone, with the indexes taken as built from it."""
+    waiting = {(w.tenant, w.session_id) for w in table.waiters.values() if w.private}
+    for session in table.sessions.values():
+        _check_session(table, session, waiting)
+    holders: set[tuple[str, str]] = set()
+    tokens: set[tuple[str, int]] = set()
+    for ref, lease in table.leases.items():
+        if ref != (lease.tenant, lease.lease_id):
+            _broken(f"lease {lease.lease_id!r} stands under another id")
+        _check_lease(table, lease)
+        if (lease.tenant, lease.key) in holders:
+            _broken(f"key {lease.key!r} has two exclusive holders")
+        if (lease.tenant, lease.token) in tokens:
+            _broken(f"token {lease.token} of tenant {lease.tenant!r} is held twice")
+        holders.add((lease.tenant, lease.key))
+        tokens.add((lease.tenant, lease.token))
+    for state in table.keys.values():
+        _check_key(table, state)
+    _check_waiters(table)
+    _check_records(table)
+    _check_memories(table)
+
+
+def check_indexes(table: LeaseTable) -> None:
+    """Check that every derived lookup is what the primary state yields."""
+    derived = build_indexes(table)
+    for name in derived.__slots__:
+        if name == "queues":
+            continue
+        kept, built = getattr(table.indexes, name), getattr(derived, name)
+        if kept != built:
+            _broken(f"index {name} differs from the state")
+        if name in ("session_leases", "session_waiters") and any(
+            list(kept[ref]) != list(built[ref]) for ref in built
+        ):
+            _broken(f"index {name} is in another order than the state")
+    kept_queues = {(t, k): q for t, of in table.indexes.queues.items() for k, q in of.items()}
+    built_queues = {(t, k): q for t, of in derived.queues.items() for k, q in of.items()}
+    if kept_queues.keys() != built_queues.keys():
+        _broken("index queues has other keys than the waiters")
+    for ref, queue in kept_queues.items():
+        built_queue = built_queues[ref]
+        if queue.tickets != built_queue.tickets or queue.polled != built_queue.polled:
+            _broken(f"the queue of key {ref[1]!r} differs from its waiters")
+
+
+def _broken(what: str) -> NoReturn:
+    raise InvariantBroken(what)
+
+
+def _counters(table: LeaseTable, tenant: str) -> Tenant:
+    counters = table.tenants.get(tenant)
+    if counters is None:
+        _broken(f"tenant {tenant!r} has no counters")
+    return counters
+
+
+def _check_session(table: LeaseTable, session: Session, waiting: set[SessionRef]) -> None:
+    ref = (session.tenant, session.session_id)
+    if session.ttl_ms <= 0:
+        _broken(f"session {session.session_id!r} has no TTL")
+    if ref in table.expired_sessions:
+        _broken(f"session {session.session_id!r} is live and remembered as expired")
+    if session.private and (ref in table.leases) == (ref in waiting):
+        _broken(f"private session {session.session_id!r} has not exactly one lease or waiter")
+
+
+def _check_lease(table: LeaseTable, lease: Lease) -> None:
+    name = f"lease {lease.lease_id!r}"
+    session = table.sessions.get((lease.tenant, lease.session_id))
+    if session is None:
+        _broken(f"{name} has no session")
+    if session.private != (lease.session_id == lease.lease_id):
+        _broken(f"{name} and its session disagree on being private")
+    counters = _counters(table, lease.tenant)
+    if not 0 < lease.token <= counters.last_token:
+        _broken(f"{name} has a token that was never minted")
+    if not 0 < lease.revision <= counters.revision:
+        _broken(f"{name} has a revision that never was")
+    if lease.granted_ms > table.time_ms:
+        _broken(f"{name} was granted in the future")
+    if not 0 <= lease.claim_deadline_ms <= table.time_ms + limits.CLAIM_WINDOW_MS:
+        _broken(f"{name} has a claim window that is too long")
+    state = table.key_state(lease.tenant, lease.key)
+    guard = state.guards.get(lease.slot) if state is not None else None
+    if guard is None or guard.floor != lease.token:
+        _broken(f"{name} is not at the floor of its guard")
+    if state is not None and state.blocked_until_ms:
+        _broken(f"{name} holds a key in its grace period")
+
+
+def _check_key(table: LeaseTable, state: KeyState) -> None:
+    name = f"key {state.key!r}"
+    counters = _counters(table, state.tenant)
+    if (state.idle_since_ms >= 0) == table.in_use(state.tenant, state.key):
+        _broken(f"{name} is marked idle and in use, or neither")
+    if state.idle_since_ms > table.time_ms:
+        _broken(f"{name} became idle in the future")
+    if not state.guards:
+        _broken(f"{name} has no guard")
+    for guard in state.guards.values():
+        if not 0 <= guard.last_token <= guard.floor <= counters.last_token:
+            _broken(f"{name} has a guard beyond the tokens that were minted")
+    if state.guard_mode is None and any(guard.last_token for guard in state.guards.values()):
+        _broken(f"{name} was written in no mode")
+
+
+def _check_waiters(table: LeaseTable) -> None:
+    tickets: set[int] = set()
+    poll_deadline_ms = 0
+    for ref, waiter in table.waiters.items():
+        name = f"waiter {waiter.request_id!r}"
+        if ref != waiter_ref(waiter):
+            _broken(f"{name} stands under another request")
+        session = table.sessions.get((waiter.tenant, waiter.session_id))
+        if session is None or session.private != waiter.private:
+            _broken(f"{name} has no session of its kind")
+        if waiter.private and (
+            waiter.session_id != waiter.lease_ids[0] or session.deadline_ms != waiter.poll_deadline_ms
+        ):
+            _broken(f"{name} and its private session disagree")
+        if len(waiter.keys) != 1 or len(waiter.lease_ids) != 1:
+            _broken(f"{name} waits for a set of keys")
+        if not 0 < waiter.ticket <= table.last_ticket or waiter.ticket in tickets:
+            _broken(f"{name} has a ticket that was not given to it")
+        tickets.add(waiter.ticket)
+        if not poll_deadline_ms <= waiter.poll_deadline_ms <= table.time_ms + limits.WAITER_SILENCE_MS:
+            _broken(f"{name} is out of the order of polling")
+        poll_deadline_ms = waiter.poll_deadline_ms
+        for key in waiter.keys:
+            state = table.keys.get((waiter.tenant, key))
+            blocked = state is not None and state.blocked_until_ms > 0
+            exhausted = _counters(table, waiter.tenant).last_token >= limits.TOKEN_MAX
+            if table.holder(waiter.tenant, key) is None and not blocked and not exhausted:
+                _broken(f"{name} waits for a key that is free")
+
+
+def _check_records(table: LeaseTable) -> None:
+    for record in table.records.values():
+        name = f"record of key {record.key!r}"
+        state = table.keys.get((record.tenant, record.key))
+        if state is None or state.guard_mode is None:
+            _broken(f"{name} has no guard that was written")
+        if record.token > max(guard.floor for guard in state.guards.values()):
+            _broken(f"{name} has a token above its guard's floor")
+        if not 0 < record.revision <= _counters(table, record.tenant).revision:
+            _broken(f"{name} has a revision that never was")
+
+
+def _check_memories(table: LeaseTable) -> None:
+    requests: set[tuple[str, str, str]] = set()
+    for lease in table.leases.values():
+        scope = "" if lease.session_id == lease.lease_id else lease.session_id
+        requests.add((lease.tenant, scope, lease.request_id))
+    if len(requests) != len(table.leases):
+        _broken("two leases come from one request")
+    for memory in (table.ended, table.expired_sessions, table.abandoned, table.operations):
+        fault = memory.fault(table.time_ms)
+        if fault:
+            _broken(fault)
+    for ref, ended in table.ended.items():
+        if ref in table.leases or ref in table.sessions:
+            _broken(f"lease {ended.lease_id!r} is live and remembered as ended")
+        request = (ended.tenant, ended.session_id, ended.request_id)
+        if request in requests:
+            _broken(f"request {ended.request_id!r} has two fates")
+        requests.add(request)
+    for request in table.abandoned:
+        if request in requests:
+            _broken(f"request {request[2]!r} has two fates")
+        requests.add(request)
+    for request in table.waiters:
+        if request in requests:
+            _broken(f"request {request[2]!r} waits and has a fate")

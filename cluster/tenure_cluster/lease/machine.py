@@ -1,0 +1,91 @@
+"""The lease state machine: one command in, its result and events out.
+
+apply() is total: every refusal is a result. It is deterministic: the same commands with the same stamps give
+the same state, results and events on every node. What it may use is the command, the stamp and the table,
+nothing else; ids were drawn by the leader and are part of the command.
+
+How an entry is applied: cluster time moves to the entry's stamp (never back), what is over is forgotten in
+bounded steps, then the command runs at that time. Everything that expires is evaluated where it is met, at
+that time, so nothing depends on when the reaper comes.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from tenure_cluster.lease.acquiring import abandon, acquire, claim
+from tenure_cluster.lease.commands import (
+    Abandon,
+    Acquire,
+    Break,
+    Claim,
+    CloseSession,
+    Command,
+    Commit,
+    DeleteRecord,
+    Expire,
+    OpenSession,
+    Release,
+    Renew,
+    Tick,
+)
+from tenure_cluster.lease.events import Event
+from tenure_cluster.lease.expiring import expire, sweep
+from tenure_cluster.lease.guards import commit, delete_record
+from tenure_cluster.lease.invariants import check_table
+from tenure_cluster.lease.results import Done, Result
+from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
+from tenure_cluster.lease.step import InvariantBroken, Step
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import ClusterTime
+
+__all__ = ["Applied", "InvariantBroken", "LeaseMachine"]
+
+
+class Applied(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one command came to."""
+
+    result: Result
+    events: list[Event]
+
+
+def _tick(_step: Step, _asked: Tick) -> Result:
+    return Done(0)
+
+
+_HANDLERS: Final[dict[type, Callable[[Step, Any], Result]]] = {
+    Acquire: acquire,
+    Claim: claim,
+    Renew: renew,
+    Release: release,
+    Abandon: abandon,
+    Break: break_key,
+    Commit: commit,
+    DeleteRecord: delete_record,
+    OpenSession: open_session,
+    CloseSession: close_session,
+    Expire: expire,
+    Tick: _tick,
+}
+
+
+class LeaseMachine:
+    """A lease table and the one way to change it."""
+
+    def __init__(self, table: LeaseTable | None = None) -> None:
+        self.table = table if table is not None else LeaseTable()
+
+    def apply(self, at_ms: ClusterTime, command: Command) -> Applied:
+        """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts itself."""
+        table = self.table
+        if at_ms > table.time_ms:
+            table.time_ms = at_ms
+        step = Step(table, table.time_ms, command.wall_ms)
+        sweep(step)
+        return Applied(_HANDLERS[type(command)](step, command), step.events)
+
+    def check(self) -> None:
+        """Verify every invariant of the state and that the indexes agree with it. Takes time in proportion to the
+        table. Raises InvariantBroken."""
+        check_table(self.table)

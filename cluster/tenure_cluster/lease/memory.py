@@ -1,0 +1,92 @@
+"""What is remembered of things that are over, for a bounded time and in bounded number.
+
+A memory is a dictionary in the order of its entries' times, swept from its oldest end. Beside it
+stands a queue of its keys, because finding the first entry of a dictionary whose front has been
+deleted again and again costs a walk over the deleted places.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final, TypeVar
+
+import msgspec
+
+from tenure_cluster.lease.results import Result
+from tenure_cluster.lease.types import ClusterTime, Key, RequestId, SessionId, TenantId
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+NEVER_MS: Final = 2**63
+"""Later than every cluster time."""
+
+
+class ExpiredSession(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An explicit session that expired and was taken away; whoever still names it is told so."""
+
+    tenant: TenantId
+    session_id: SessionId
+    ended_ms: ClusterTime
+
+
+class AbandonedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request that was given up without a grant: an acquire of it that arrives late must not grant.
+    ``scope`` is the session's id, or empty for a private session."""
+
+    tenant: TenantId
+    scope: str
+    request_id: RequestId
+    ended_ms: ClusterTime
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first answer to a commit with an op_id."""
+
+    tenant: TenantId
+    key: Key
+    op_id: str
+    result: Result
+    answered_ms: ClusterTime
+
+
+class Memory(dict[K, V]):
+    """A dictionary whose entries are forgotten oldest first. Entries come in by remember() alone, with times
+    that never fall, and go out by forget_oldest() alone."""
+
+    __slots__ = ("_order", "_time_of", "entries_max", "oldest_ms")
+
+    def __init__(self, time_of: Callable[[V], ClusterTime], entries_max: int) -> None:
+        super().__init__()
+        self._order: deque[K] = deque()
+        self._time_of = time_of
+        self.entries_max = entries_max
+        self.oldest_ms = NEVER_MS
+        """Time of the oldest entry, kept at hand because every command asks for it."""
+
+    def remember(self, key: K, value: V) -> None:
+        """Add an entry; its key must not be present."""
+        if not self._order:
+            self.oldest_ms = self._time_of(value)
+        self[key] = value
+        self._order.append(key)
+
+    def full(self) -> bool:
+        """Whether there are more entries than may be kept."""
+        return len(self._order) > self.entries_max
+
+    def forget_oldest(self) -> V:
+        """Take the oldest entry out and return it."""
+        value = self.pop(self._order.popleft())
+        self.oldest_ms = self._time_of(self[self._order[0]]) if self._order else NEVER_MS
+        return value
+
+    def fault(self, now_ms: ClusterTime) -> str:
+        """What is wrong with the order of the entries, empty if nothing is."""
+        if list(self) != list(self._order):
+            return "a memory is out of step with its order"
+        times = [self._time_of(value) for value in self.values()]
+        if times != sorted(times) or (times and times[-1] > now_ms):
+            return "a memory is out of the order of time"
+        if self.oldest_ms != (times[0] if times else NEVER_MS):
+            return "a memory does not know its oldest entry"
+        return "a memory holds more than it may" if self.full() else ""

@@ -1,0 +1,105 @@
+"""The queue of a key: joining it, polling in it, and what a waiter is told.
+
+A waiter stays as long as it polls: each poll gives it WAITER_SILENCE_MS more, however long it has been
+waiting. What counts is its own sign of life, never its age. A private session that waits lives by the
+polls too; an explicit one by its own renewals.
+"""
+
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from tenure_cluster.lease import limits
+from tenure_cluster.lease.commands import Acquire
+from tenure_cluster.lease.deadlock import find_cycle
+from tenure_cluster.lease.holding import (
+    EMPTY_METADATA,
+    EXCLUSIVE,
+    holder_of,
+    refresh_idleness,
+)
+from tenure_cluster.lease.results import Deadlock, QueueFull, Waiting
+from tenure_cluster.lease.step import Step
+from tenure_cluster.lease.types import Session, TenantId, Waiter
+
+AHEAD_MAX: Final = 10
+"""Most owners of waiters that an answer names."""
+
+
+def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull | Deadlock:
+    """Put an acquire at the end of its key's queue."""
+    table = step.table
+    key = asked.keys[0]
+    queue = table.key_queue(tenant, key)
+    if queue is not None and len(queue) >= limits.WAITERS_PER_KEY_MAX:
+        return QueueFull(limits.WAITERS_PER_KEY_MAX)
+    if asked.session_id is not None:
+        cycle = find_cycle(step, tenant, asked.session_id, key)
+        if cycle is not None:
+            return Deadlock(cycle)
+    waiter = _new_waiter(step, tenant, asked)
+    table.last_ticket = waiter.ticket
+    if waiter.private:
+        session = Session(
+            tenant,
+            waiter.session_id,
+            waiter.owner,
+            waiter.ttl_ms,
+            waiter.poll_deadline_ms,
+            True,
+            EMPTY_METADATA,
+            step.wall_ms,
+            step.wall_ms,
+        )
+        table.add_session((tenant, waiter.session_id), session)
+    table.add_waiter(waiter)
+    refresh_idleness(step, tenant, key)
+    step.emit("queue_joined", tenant, key, waiter.owner, 0)
+    return waiting(step, waiter)
+
+
+def _new_waiter(step: Step, tenant: TenantId, asked: Acquire) -> Waiter:
+    private = asked.session_id is None
+    return Waiter(
+        tenant,
+        asked.request_id,
+        asked.lease_ids[0] if asked.session_id is None else asked.session_id,
+        private,
+        asked.keys,
+        asked.lease_ids,
+        EXCLUSIVE,
+        0,
+        asked.owner,
+        asked.ttl_ms or 0,
+        asked.grace_ms,
+        asked.metadata or EMPTY_METADATA,
+        step.table.last_ticket + 1,
+        step.now_ms + limits.WAITER_SILENCE_MS,
+        step.now_ms,
+        step.wall_ms,
+    )
+
+
+def refresh(step: Step, waiter: Waiter) -> Waiter:
+    """A waiter has polled: it keeps its place and may be silent again for as long as at first."""
+    table = step.table
+    deadline_ms = step.now_ms + limits.WAITER_SILENCE_MS
+    polled = replace(waiter, poll_deadline_ms=deadline_ms)
+    table.replace_polled_waiter(polled)
+    if polled.private:
+        session = table.sessions[(polled.tenant, polled.session_id)]
+        table.replace_session(replace(session, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms))
+    return polled
+
+
+def waiting(step: Step, waiter: Waiter) -> Waiting:
+    """What a waiter is told: its place, who holds, and whose turn comes before."""
+    table = step.table
+    tenant, key = waiter.tenant, waiter.keys[0]
+    queue = table.key_queue(tenant, key)
+    position = queue.position(waiter.ticket) if queue is not None else 1
+    before = islice(queue.in_order(), min(position - 1, AHEAD_MAX)) if queue is not None else ()
+    lease = table.holder(tenant, key)
+    holders = [holder_of(step, lease)] if lease is not None else []
+    return Waiting(position, holders, [table.waiters[ref].owner for ref in before])

@@ -1,0 +1,193 @@
+"""Sessions and leases as their holders keep and end them: open, renew, close, release, break."""
+
+from typing import Final
+
+from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
+from tenure_cluster.lease.holding import (
+    EMPTY_METADATA,
+    claim_lease,
+    drop_waiter,
+    end_lease,
+    expire_lease,
+    lease_live,
+    raise_all_floors,
+    serve,
+    session_live,
+    settle,
+)
+from tenure_cluster.lease.results import (
+    Broken,
+    BrokenLease,
+    Invalid,
+    Lost,
+    NoSession,
+    Released,
+    Renewed,
+    Result,
+    SessionClosed,
+    SessionExpired,
+    SessionIs,
+    TokensExhausted,
+)
+from tenure_cluster.lease.step import Step
+from tenure_cluster.lease.types import Lease, Session, SessionId, TenantId
+
+DURATION_MS_MAX: Final = 2**53 - 1
+"""Greatest TTL that the machine takes: any sum with a cluster time can still be encoded. What callers may ask
+for is bounded much lower, by the configuration."""
+
+
+def find_session(step: Step, tenant: TenantId, session_id: SessionId) -> Session | NoSession | SessionExpired:
+    """The live explicit session of that id, or the refusal. Private sessions cannot be named."""
+    table = step.table
+    ref = (tenant, session_id)
+    session = table.sessions.get(ref)
+    if session is None:
+        return SessionExpired() if ref in table.expired_sessions else NoSession()
+    if session.private:
+        return NoSession()
+    return session if session_live(step, session) else SessionExpired()
+
+
+def find_lease(step: Step, tenant: TenantId, lease_id: str) -> Lease | Lost:
+    """The live lease of that id, or why there is none. A lease that is found expired ends here."""
+    table = step.table
+    ref = (tenant, lease_id)
+    lease = table.leases.get(ref)
+    if lease is None:
+        ended = table.ended.get(ref)
+        return Lost(ended.reason if ended is not None else "unknown")
+    if not lease_live(step, lease):
+        expire_lease(step, lease)
+        return Lost("expired")
+    return lease
+
+
+def open_session(step: Step, asked: OpenSession) -> Result:
+    """Open a session; asked again, answer the present one."""
+    if not asked.session_id:
+        return Invalid("a session needs an id")
+    if not 0 < asked.ttl_ms <= DURATION_MS_MAX:
+        return Invalid("a session needs a ttl_ms above 0")
+    table = step.table
+    tenant = step.counters(asked.tenant).tenant
+    ref = (tenant, asked.session_id)
+    present = table.sessions.get(ref)
+    if present is not None and not present.private:
+        if not session_live(step, present):
+            return SessionExpired()
+        return SessionIs(present, table.lease_count(*ref))
+    if ref in table.expired_sessions:
+        return SessionExpired()
+    if present is not None or ref in table.leases or ref in table.ended or ref in table.indexes.reserved:
+        return Invalid("session_id is in use")
+    session = Session(
+        tenant,
+        asked.session_id,
+        asked.owner,
+        asked.ttl_ms,
+        step.now_ms + asked.ttl_ms,
+        False,
+        asked.metadata or EMPTY_METADATA,
+        step.wall_ms,
+        step.wall_ms,
+    )
+    table.add_session(ref, session)
+    table.watch_session(ref)
+    return SessionIs(session, 0)
+
+
+def renew(step: Step, asked: Renew) -> Result:
+    """Renew by a lease or by its session. The deadline never moves back."""
+    if (asked.lease_id is None) == (asked.session_id is None):
+        return Invalid("a renewal has either a lease_id or a session_id")
+    if asked.ttl_ms is not None and not 0 < asked.ttl_ms <= DURATION_MS_MAX:
+        return Invalid("a ttl_ms is above 0")
+    table = step.table
+    if asked.lease_id is not None:
+        lease = find_lease(step, asked.tenant, asked.lease_id)
+        if isinstance(lease, Lost):
+            return lease
+        if lease.claim_deadline_ms:
+            # Otherwise the answer would promise a TTL, and the grant would end with its claim window.
+            claim_lease(step, lease)
+        _renew_session(step, table.sessions[(lease.tenant, lease.session_id)], asked.ttl_ms)
+        return Renewed(table.holders(lease.tenant, lease.key)[0])
+    assert asked.session_id is not None
+    session = find_session(step, asked.tenant, asked.session_id)
+    if not isinstance(session, Session):
+        return session
+    return SessionIs(
+        _renew_session(step, session, asked.ttl_ms), table.lease_count(asked.tenant, asked.session_id)
+    )
+
+
+def _renew_session(step: Step, session: Session, ttl_ms: int | None) -> Session:
+    if ttl_ms is None:
+        ttl_ms = session.ttl_ms
+    deadline_ms = step.now_ms + ttl_ms
+    renewed = Session(
+        session.tenant,
+        session.session_id,
+        session.owner,
+        ttl_ms,
+        deadline_ms if deadline_ms > session.deadline_ms else session.deadline_ms,
+        session.private,
+        session.metadata,
+        session.opened_wall_ms,
+        step.wall_ms,
+    )
+    step.table.replace_session(renewed)
+    return renewed
+
+
+def close_session(step: Step, asked: CloseSession) -> Result:
+    """End an explicit session with all that it holds and waits for."""
+    session = find_session(step, asked.tenant, asked.session_id)
+    if not isinstance(session, Session):
+        return session
+    table = step.table
+    ref = (session.tenant, session.session_id)
+    # Its waiters first, or it would be granted what it hands on.
+    for waiter_ref in list(table.indexes.session_waiters.get(ref, ())):
+        drop_waiter(step, table.waiters[waiter_ref], "session_closed")
+    closed = 0
+    for lease_id in list(table.indexes.session_leases.get(ref, ())):
+        lease = table.leases[(session.tenant, lease_id)]
+        live = lease_live(step, lease)
+        end_lease(step, lease, "session_closed" if live else "expired")
+        serve(step, session.tenant, lease.key)
+        closed += live
+    table.remove_session(ref)
+    return SessionClosed(closed)
+
+
+def release(step: Step, asked: Release) -> Result:
+    """End a lease by its id and hand its key on."""
+    lease = find_lease(step, asked.tenant, asked.lease_id)
+    if isinstance(lease, Lost):
+        return Released(True) if lease.reason == "released" else lease
+    end_lease(step, lease, "released")
+    serve(step, lease.tenant, lease.key)
+    return Released(False)
+
+
+def break_key(step: Step, asked: Break) -> Result:
+    """End every lease of a key, and whatever was issued for it before."""
+    table = step.table
+    tenant, key = step.counters(asked.tenant).tenant, asked.key
+    if table.key_state(tenant, key) is None:
+        return Broken([])
+    if not step.tokens_left(tenant):
+        return TokensExhausted()
+    broken: list[BrokenLease] = []
+    lease = table.holder(tenant, key)
+    if lease is not None:
+        # An expired holder's successor is due only now: it gets its grant after the break, not before it.
+        live = lease_live(step, lease)
+        end_lease(step, lease, "broken" if live else "expired", asked.reason if live else "")
+        if live:
+            broken.append(BrokenLease(lease.owner, lease.token))
+    raise_all_floors(step, tenant, key)
+    settle(step, tenant, key)
+    return Broken(broken)

@@ -1,0 +1,222 @@
+"""A lease table as bytes, and back.
+
+The format is a sequence of MessagePack chunks: a header ``[format, version, counters, rows per section]``, then chunks
+``[section, rows]`` in the order of the sections. Rows are the values of types.py as arrays. A reader takes rows that are
+shorter than it knows (missing fields have defaults); a version that it does not know it refuses.
+
+Dumping copies the table's dictionaries at once, which is consistent because their values are never changed, and encodes
+them in slices afterwards while the table goes on changing. Rows stand in the order of the dictionaries, because some of
+those orders are state. That order is a function of the applied commands, so equal histories give equal bytes.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tenure_cluster.lease.holding import EMPTY_METADATA
+from tenure_cluster.lease.indexes import SessionRef, waiter_ref
+from tenure_cluster.lease.invariants import check_state
+from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
+from tenure_cluster.lease.step import InvariantBroken
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import EndedLease, KeyState, Lease, Record, Session, Tenant, Waiter
+
+FORMAT: Final = "tenure-lease-table"
+VERSION: Final = 1
+
+CHUNK_BYTES: Final = 256 * 1024
+"""A chunk is closed before it would exceed this, unless it holds a single greater row."""
+
+_ROW_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "tenants": Tenant,
+    "sessions": Session,
+    "leases": Lease,
+    "keys": KeyState,
+    "waiters": Waiter,
+    "records": Record,
+    "ended": EndedLease,
+    "expired_sessions": ExpiredSession,
+    "abandoned": AbandonedRequest,
+    "operations": Operation,
+}
+"""The sections in their order, each with the type of its rows."""
+
+
+class SnapshotDamaged(Exception):
+    """The chunks are not a whole snapshot of a version that is known here; the message says what is wrong."""
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    format: str
+    version: int
+    time_ms: int
+    last_ticket: int
+    counts: list[int]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(_Header)
+_chunk_decoder = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_rows_decoders: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    section: msgspec.msgpack.Decoder(list[row_type])  # type: ignore[valid-type]
+    for section, row_type in _ROW_TYPES.items()
+}
+
+
+def dump(table: LeaseTable) -> Iterator[bytes]:
+    """The table as it stands at this call, as chunks that are encoded when they are asked for."""
+    rows = {section: list(getattr(table, section).values()) for section in _ROW_TYPES}
+    counts = [len(of_section) for of_section in rows.values()]
+    header = _Header(FORMAT, VERSION, table.time_ms, table.last_ticket, counts)
+    return _encoded(header, rows)
+
+
+def _encoded(header: _Header, rows: dict[str, list[msgspec.Struct]]) -> Iterator[bytes]:
+    yield _encoder.encode(header)
+    for section, of_section in rows.items():
+        chunk: list[msgspec.Raw] = []
+        size = 0
+        for row in of_section:
+            encoded = _encoder.encode(row)
+            if chunk and size + len(encoded) > CHUNK_BYTES:
+                yield _encoder.encode((section, chunk))
+                chunk, size = [], 0
+            chunk.append(msgspec.Raw(encoded))
+            size += len(encoded)
+        if chunk:
+            yield _encoder.encode((section, chunk))
+
+
+def load(chunks: Iterable[bytes]) -> LeaseTable:
+    """The table that was dumped. Raises SnapshotDamaged if the chunks are not one whole snapshot, or if the
+    state in them contradicts itself."""
+    remaining = iter(chunks)
+    try:
+        header = _read_header(remaining)
+        loader = _Loader(header)
+        for chunk in remaining:
+            section, raw = _chunk_decoder.decode(chunk)
+            if section not in _ROW_TYPES:
+                raise SnapshotDamaged(f"unknown section {section!r}")
+            loader.add(section, _rows_decoders[section].decode(raw))
+    except msgspec.DecodeError as error:
+        raise SnapshotDamaged(f"a chunk cannot be decoded: {error}") from error
+    table = loader.table
+    counts = [len(getattr(table, section)) for section in _ROW_TYPES]
+    if counts != header.counts:
+        raise SnapshotDamaged(f"rows are missing or doubled: {counts} instead of {header.counts}")
+    try:
+        table.rebuild_derived()
+        check_state(table)
+    except (InvariantBroken, KeyError) as error:
+        raise SnapshotDamaged(f"the state contradicts itself: {error}") from error
+    return table
+
+
+def _read_header(chunks: Iterator[bytes]) -> _Header:
+    first = next(chunks, None)
+    if first is None:
+        raise SnapshotDamaged("there is no header")
+    header = _header_decoder.decode(first)
+    if header.format != FORMAT:
+        raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
+    if header.version != VERSION:
+        raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
+    return header
+
+
+class _Loader:
+    """Fills a table with decoded rows.
+
+    Decoding makes a string of its own for every occurrence. A table that has run shares them, so they are
+    shared again here: a lease would cost half as much more otherwise.
+    """
+
+    def __init__(self, header: _Header) -> None:
+        self.table = LeaseTable()
+        self.table.time_ms = header.time_ms
+        self.table.last_ticket = header.last_ticket
+        self._tenants: dict[str, str] = {}
+        self._private_refs: dict[SessionRef, SessionRef] = {}
+
+    def add(self, section: str, rows: list[Any]) -> None:
+        """Add rows of one section. Sections come in the order in which they were dumped."""
+        for row in rows:
+            _share(row, "tenant", self._tenants.setdefault(row.tenant, row.tenant))
+        getattr(self, f"_add_{section}")(rows)
+
+    def _add_tenants(self, rows: list[Tenant]) -> None:
+        self.table.tenants.update((tenant.tenant, tenant) for tenant in rows)
+
+    def _add_sessions(self, rows: list[Session]) -> None:
+        for session in rows:
+            ref = (session.tenant, session.session_id)
+            if session.private:
+                self._private_refs[ref] = ref
+            _share_empty_metadata(session)
+            self.table.sessions[ref] = session
+
+    def _add_leases(self, rows: list[Lease]) -> None:
+        for lease in rows:
+            ref = (lease.tenant, lease.lease_id)
+            ref = self._private_refs.get(ref, ref)
+            session = self.table.sessions.get((lease.tenant, lease.session_id))
+            if session is not None:
+                _share(lease, "session_id", session.session_id)
+                if lease.owner == session.owner:
+                    _share(lease, "owner", session.owner)
+            _share(lease, "lease_id", ref[1])
+            _share_empty_metadata(lease)
+            self.table.leases[ref] = lease
+
+    def _add_keys(self, rows: list[KeyState]) -> None:
+        self.table.keys.update(((state.tenant, state.key), state) for state in rows)
+
+    def _add_waiters(self, rows: list[Waiter]) -> None:
+        for waiter in rows:
+            _share_empty_metadata(waiter)
+            self.table.waiters[waiter_ref(waiter)] = waiter
+
+    def _add_records(self, rows: list[Record]) -> None:
+        self.table.records.update(((record.tenant, record.key), record) for record in rows)
+
+    def _add_ended(self, rows: list[EndedLease]) -> None:
+        for ended in rows:
+            self.table.ended.remember((ended.tenant, ended.lease_id), ended)
+
+    def _add_expired_sessions(self, rows: list[ExpiredSession]) -> None:
+        for expired in rows:
+            self.table.expired_sessions.remember((expired.tenant, expired.session_id), expired)
+
+    def _add_abandoned(self, rows: list[AbandonedRequest]) -> None:
+        for abandoned in rows:
+            ref = (abandoned.tenant, abandoned.scope, abandoned.request_id)
+            self.table.abandoned.remember(ref, abandoned)
+
+    def _add_operations(self, rows: list[Operation]) -> None:
+        for operation in rows:
+            ref = (operation.tenant, operation.key, operation.op_id)
+            self.table.operations.remember(ref, operation)
+
+
+_share = msgspec.structs.force_setattr
+"""Puts an equal object in place of a field of a value that nobody else has seen yet."""
+
+
+def _share_empty_metadata(row: Session | Lease | Waiter) -> None:
+    if not row.metadata:
+        _share(row, "metadata", EMPTY_METADATA)
+
+
+def digest(table: LeaseTable) -> str:
+    """SHA-256 of the content in hexadecimal, the same for equal tables whatever the order of their dictionaries."""
+    sha = hashlib.sha256()
+    sha.update(_encoder.encode((FORMAT, VERSION, table.time_ms, table.last_ticket)))
+    for section in _ROW_TYPES:
+        rows = getattr(table, section)
+        sha.update(_encoder.encode((section, len(rows))))
+        for ref in sorted(rows):
+            sha.update(_encoder.encode(rows[ref]))
+    return sha.hexdigest()

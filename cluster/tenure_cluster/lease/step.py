@@ -1,0 +1,53 @@
+"""One command being applied: the table, the entry's effective time and the events so far."""
+
+from tenure_cluster.lease import limits
+from tenure_cluster.lease.events import Event, EventKind
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Revision, Tenant, TenantId
+
+
+class InvariantBroken(Exception):
+    """The state contradicts itself: a bug, or damage. The node must stop before it answers anything."""
+
+
+class Step:
+    """What the functions of the machine share while one command is applied."""
+
+    __slots__ = ("events", "now_ms", "table", "wall_ms")
+
+    def __init__(self, table: LeaseTable, now_ms: ClusterTime, wall_ms: int) -> None:
+        self.table = table
+        self.now_ms = now_ms
+        """The effective time of the command: the greatest stamp so far, this entry's included."""
+        self.wall_ms = wall_ms
+        self.events: list[Event] = []
+
+    def counters(self, tenant: TenantId) -> Tenant:
+        """The tenant's counters. Its name is the one string that all values of the tenant share."""
+        return self.table.tenants.get(tenant) or Tenant(tenant, 0, 0)
+
+    def emit(
+        self, kind: EventKind, tenant: TenantId, key: Key, owner: str, token: FencingToken, detail: str = ""
+    ) -> Revision:
+        """Record that something happened, at the tenant's next revision."""
+        counters = self.counters(tenant)
+        revision = counters.revision + 1
+        self.table.tenants[tenant] = Tenant(counters.tenant, counters.last_token, revision)
+        self.events.append(
+            Event(counters.tenant, revision, kind, key, owner, token, self.now_ms, self.wall_ms, detail)
+        )
+        return revision
+
+    def tokens_left(self, tenant: TenantId) -> bool:
+        """Whether another token can be minted."""
+        counters = self.table.tenants.get(tenant)
+        return counters is None or counters.last_token < limits.TOKEN_MAX
+
+    def mint(self, tenant: TenantId) -> FencingToken:
+        """The tenant's next fencing token; tokens_left() must hold."""
+        counters = self.counters(tenant)
+        token = counters.last_token + 1
+        if token > limits.TOKEN_MAX:
+            raise InvariantBroken(f"tenant {tenant!r}: minted beyond the greatest token")
+        self.table.tenants[tenant] = Tenant(counters.tenant, token, counters.revision)
+        return token
