@@ -1,4 +1,5 @@
-"""Consensus: opaque commands in, the same sequence of applied entries on every node. Knows nothing of leases."""
+"""Consensus: opaque commands in, the same sequence of applied entries on every node. Knows nothing of
+leases."""
 
 from tenure_cluster.raft.pump import Raft
 from tenure_cluster.raft.types import (

@@ -1,4 +1,5 @@
-"""What the consensus part says to the rest: options, the state machine it drives, and how a proposal ended."""
+"""What the consensus part says to the rest: options, the state machine it drives, and how a proposal
+ended."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
@@ -15,7 +16,8 @@ class RaftOptions(msgspec.Struct, frozen=True, kw_only=True):
     election_timeout_min_ms: int = 500
     """Shortest silence of a leader after which a follower asks for an election. At least 4 x heartbeat_ms."""
     election_timeout_max_ms: int = 1000
-    """Longest such silence, and the time after which a leader without a quorum steps down. Above the minimum."""
+    """Longest such silence, and the time after which a leader without a quorum steps down. Above the
+    minimum."""
     heartbeat_ms: int = 100
     """Period in which a leader proves itself to followers that get nothing else from it."""
     snapshot_entries: int = 10_000
@@ -44,8 +46,8 @@ class StateMachine(Protocol):
     def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
         """Apply one committed entry, made of (stamp in ms, command) pairs, and return one result for each.
 
-        Must give the same results and the same state on every node. Raising means that the state can no longer
-        be trusted: the node stops before it answers anything.
+        Must give the same results and the same state on every node. Raising means that the state can no
+        longer be trusted: the node stops before it answers anything.
         """
 
     def snapshot(self) -> Iterator[bytes]:

@@ -1,0 +1,204 @@
+"""What members say to one another: typed, tagged MessagePack arrays.
+
+Decoding is by schema, so a frame is one of the types below with fields of the declared types, or it is
+refused. There is no type that could carry code, no extension type, no dictionary and no nesting deeper than
+an entry list. The stock protocol's pickled forms (multi-part entries, membership changes, forwarded
+commands) have no counterpart.
+
+Numbers: every Append and Snapshot that a leader sends carries a number that only rises while its process
+lives. The answer echoes it. So an answer says not only what a follower has, but which question it heard:
+this orders the answers of one flight, and tells the leader that a quorum has followed it since a moment
+that it knows.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+PROTOCOL_VERSION = 1
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# -- link control
+
+
+class Hello(_Message, frozen=True, tag=1):
+    """First frame on a dialled connection: who dials whom, of which cluster, in which life and on which
+    attempt."""
+
+    version: Natural
+    cluster_id: Name
+    node_id: Name
+    to: Name
+    incarnation: Natural
+    epoch: Natural
+
+
+class Welcome(_Message, frozen=True, tag=2):
+    """The only answer that opens a link."""
+
+    incarnation: Natural
+
+
+class Refused(_Message, frozen=True, tag=3):
+    """Why the link is not opened; the connection is closed after it."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class Ping(_Message, frozen=True, tag=4):
+    """From the dialler; a Pong with the same count comes back on the same connection."""
+
+    count: Natural
+
+
+class Pong(_Message, frozen=True, tag=5):
+    """From the acceptor: the only thing that flows against the direction of a link once it is open."""
+
+    count: Natural
+
+
+class Payload(_Message, frozen=True, tag=6):
+    """Opaque bytes of the layer above."""
+
+    body: bytes
+
+
+# -- consensus
+
+
+class Append(_Message, frozen=True, tag=16):
+    """Entries after (prev_index, prev_term), or none: then it is a heartbeat. `entries` holds (term,
+    command) pairs."""
+
+    term: Natural
+    number: Natural
+    prev_index: Natural
+    prev_term: Natural
+    commit_index: Natural
+    entries: list[tuple[Natural, bytes]]
+
+
+class AppendReply(_Message, frozen=True, tag=17):
+    """`ok`: the log matches the leader's up to next_index - 1, durably. Otherwise next_index says where to
+    try next."""
+
+    term: Natural
+    number: Natural
+    ok: bool
+    next_index: Natural
+
+
+class Snapshot(_Message, frozen=True, tag=18):
+    """A piece of the file of the snapshot at (index, snapshot_term); without data it is a heartbeat during
+    the transfer."""
+
+    term: Natural
+    number: Natural
+    index: Natural
+    snapshot_term: Natural
+    size: Natural
+    offset: Natural
+    data: bytes
+
+
+class SnapshotReply(_Message, frozen=True, tag=19):
+    """`offset`: bytes that arrived in order. `done`: the follower's log now reaches at least the snapshot's
+    index, durably."""
+
+    term: Natural
+    number: Natural
+    index: Natural
+    offset: Natural
+    done: bool
+
+
+class VoteRequest(_Message, frozen=True, tag=20):
+    term: Natural
+    last_index: Natural
+    last_term: Natural
+
+
+class Vote(_Message, frozen=True, tag=21):
+    """Granted; a vote that is not granted is not answered."""
+
+    term: Natural
+
+
+class PreVoteRequest(_Message, frozen=True, tag=22):
+    """Would you vote for me in a term after `term`? Changes nothing at either side."""
+
+    term: Natural
+    last_index: Natural
+    last_term: Natural
+
+
+class PreVote(_Message, frozen=True, tag=23):
+    """Answer to a PreVoteRequest of `asked_term`; `term` is the answering node's own."""
+
+    asked_term: Natural
+    granted: bool
+    term: Natural
+
+
+class HigherTerm(_Message, frozen=True, tag=24):
+    """Answer to a message of a leader of an earlier term, so that it steps down at once."""
+
+    term: Natural
+
+
+Consensus = (
+    Append
+    | AppendReply
+    | Snapshot
+    | SnapshotReply
+    | VoteRequest
+    | Vote
+    | PreVoteRequest
+    | PreVote
+    | HigherTerm
+)
+Greeting = Hello
+Answer = Welcome | Refused | Pong
+Inbound = Ping | Payload | Consensus
+
+encode = msgspec.msgpack.Encoder().encode
+decode_greeting = msgspec.msgpack.Decoder(Hello).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
+decode_inbound: msgspec.msgpack.Decoder[Inbound] = msgspec.msgpack.Decoder(Inbound)
+
+
+# -- log entries
+
+NO_OP = b"\x01"
+"""The command of a new leader's first entry (PySyncObj's own encoding: one type byte)."""
+
+_REGULAR = b"\x00"
+_encode_pairs = msgspec.msgpack.Encoder().encode
+_decode_pairs = msgspec.msgpack.Decoder(list[tuple[Natural, bytes]]).decode
+
+
+def encode_entry(pairs: list[tuple[int, bytes]]) -> bytes:
+    """One log entry's command out of (stamp, command) pairs."""
+    return _REGULAR + _encode_pairs(pairs)
+
+
+def decode_entry(command: bytes) -> list[tuple[int, bytes]]:
+    """The pairs of an entry; none for a no-op. Raises msgspec.DecodeError for anything else."""
+    if command == NO_OP:
+        return []
+    if command[:1] != _REGULAR:
+        raise msgspec.DecodeError(f"entry of unknown type {command[:1]!r}")
+    return _decode_pairs(memoryview(command)[1:])
+
+
+def is_entry(command: bytes) -> bool:
+    """Whether the type byte is one that this protocol knows; the others belong to features that are not
+    used."""
+    return command == NO_OP or command[:1] == _REGULAR
