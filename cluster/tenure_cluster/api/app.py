@@ -179,7 +179,8 @@ class HttpFront:
 
     def _answer_broken(self, request: web.BaseRequest, message: str) -> web.StreamResponse:
         """Answer bytes that aiohttp could not parse as a request, and close the connection."""
-        shown = message[:DETAIL_CHARS_MAX].encode("ascii", "backslashreplace").decode()
+        what = message[:DETAIL_CHARS_MAX].partition("\n")[0].rstrip(":")  # the rest repeats what was sent
+        shown = what.encode("ascii", "backslashreplace").decode()
         answer = refusal(invalid(f"The request is not HTTP/1.1: {shown}", "$"), "json")
         return self._writer.write(request, answer, self._request_id({}), keep_alive=False)
 

@@ -38,8 +38,8 @@ PROBLEM_TYPES: Final[dict[Format, bytes]] = {
 
 _JSON_TYPES = frozenset({"application/json", "text/json"})
 _MSGPACK_TYPES = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
-_UNSAID_TYPES = frozenset({"", "application/x-www-form-urlencoded"})
-"""Said by clients that did not say anything: no header, or curl's default."""
+_UNSAID_TYPE = "application/x-www-form-urlencoded"
+"""What curl says if it was told nothing."""
 
 _json_encoder = msgspec.json.Encoder()
 _msgpack_encoder = msgspec.msgpack.Encoder()
@@ -56,7 +56,7 @@ def body_format(content_type: str, from_browser: bool) -> Format | None:
         return "json"
     if media_type in _MSGPACK_TYPES:
         return "msgpack"
-    if media_type in _UNSAID_TYPES and not from_browser:
+    if not from_browser and (content_type == "" or media_type == _UNSAID_TYPE):
         return "json"
     return None
 

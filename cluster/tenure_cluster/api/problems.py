@@ -15,14 +15,14 @@ _RETRY_AFTER_S: Final = 1.0
 def document(problem: Problem) -> dict[str, Any]:
     """The members of the problem document."""
     status, title = CODES[problem.code]
-    return {
-        **problem.extra,
+    standard = {
         "type": TYPE_PREFIX + problem.code,
         "title": title,
         "status": status,
         "detail": problem.detail,
         "code": problem.code,
     }
+    return {**standard, **problem.extra, **standard} if problem.extra else standard
 
 
 def headers(problem: Problem) -> bytes:
