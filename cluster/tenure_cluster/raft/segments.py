@@ -67,7 +67,8 @@ class Segments:
     def __init__(self, disk: Disk, clock: Clock, template: SegmentHeader) -> None:
         if not SEGMENT_BYTES_MIN <= template.size <= SEGMENT_BYTES_MAX:
             raise ValueError(
-                f"journal segments of {template.size} bytes: {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} are possible"
+                f"journal segments of {template.size} bytes; from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+                " are possible"
             )
         self._disk = disk
         self._clock = clock
