@@ -37,12 +37,14 @@ FOREIGN_VARIABLES: Final = frozenset(
         "TENURE_CREDENTIAL",
         "TENURE_CREDENTIAL_FILE",
         "TENURE_ENDPOINTS",
+        "TENURE_FAULTS",
         "TENURE_KEY",
         "TENURE_LEASE_ID",
         "TENURE_TOKEN",
     }
 )
-"""Variables of the client and of the commands it runs: not settings, and not mistakes either."""
+"""Variables of the client, of the commands it runs and of fault points: no settings, and no mistakes
+either."""
 
 FOREIGN_PREFIXES: Final = ("TENURE_BENCH_", "TENURE_CHAOS_", "TENURE_TEST_")
 """Variables of the project's own tools."""

@@ -1,5 +1,4 @@
-"""What a leader takes in. Under load it sheds reads and acquires first, renewals last: those who hold keep
-holding.
+"""What a leader takes in. Under load it sheds reads and acquires first and renewals last.
 
 The measure of load is the number of operations that were proposed and have not come back. Each operation has
 its share of that number; above it, it is refused before anything of it exists. When disk space runs low, what

@@ -1,15 +1,13 @@
 """Acquires that wait in a connected poll on this leader, and the claims made for them.
 
 The queue itself is replicated state; what is kept here belongs to open connections alone, and can be lost at
-any time: the caller asks again with the same request_id and finds its place. One poll goes through these
-steps:
+any time: the caller asks again with the same request_id and finds its place. The steps of one poll:
 
     propose Acquire(wait)   the answer may be final at once, or `Waiting`: then the poll is registered
-    registered              until its slice is over, its grant appears, its place is gone, or leadership is
-    lost grant appears           propose Claim, and answer only when that is applied: the full TTL counts from
-    there slice is over           answer where it stands in the queue; a caller without a request_id of its
-    own can't ask
-                            again, so its acquire is abandoned and refused as held
+    registered              until its slice is over, its grant appears, its place is gone, or the office is lost
+    grant appears           propose Claim, answer only when that is applied: the full TTL counts from there
+    slice is over           answer where it stands in the queue; a caller without a request_id of its own
+                            can't ask again, so its acquire is abandoned and refused as held
 
 A grant is noticed by its event, in the round that applies it. Everything is driven by callbacks in the order
 of the log; there is no task per poll. A poll never claims for a caller whose link is gone: it is then

@@ -1,5 +1,4 @@
-"""Answers that only look at the table. Pure: the table, the time it stands for and the time now are
-arguments.
+"""Answers that only look at the table. Pure: the table, its time and the time now are arguments.
 
 Two times matter. Whether something has expired is decided by the table's own time, `as_of_ms`: the log has
 passed that point, so no later entry can revive it. What remains is computed by `now_ms`, the leader's clock.

@@ -1,0 +1,247 @@
+"""Composition root: builds every part from the configuration, starts and stops them in order.
+
+    start   data directory and its lock -> consensus (recovers, listens, dials) -> service -> HTTP front
+    stop    service (polls answered, new calls refused) -> HTTP front -> consensus -> data directory
+
+The front opens last, so nobody can ask before the node can answer, and the service stops first, so that
+whoever waits gets an answer while the front still lives. When something fails that a node must not survive (a
+sync error, a broken invariant), the process ends at once, without any of this: whatever was not acknowledged
+must not leave any more.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import secrets
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from tenure_cluster import __version__, faults
+from tenure_cluster.api.app import HttpFront
+from tenure_cluster.api.limits import HttpLimits
+from tenure_cluster.config import Config
+from tenure_cluster.raft import Raft
+from tenure_cluster.raft.clock import SystemClock
+from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
+from tenure_cluster.service.lease_service import LeaseService
+from tenure_cluster.service.replica import Replica
+
+EXIT_OK: Final = 0
+EXIT_CONFIG: Final = 2
+"""The configuration can't be used."""
+EXIT_START: Final = 3
+"""The node could not start: an address is taken, the directory is in use or can't be written."""
+EXIT_DAMAGED: Final = 4
+"""The data directory is damaged, or another node's or cluster's. The node will not start from it."""
+EXIT_FATAL: Final = 70
+"""The running node met something that it must not survive, and ended itself at once."""
+
+ID_BYTES: Final = 16
+"""Random bytes of a minted id."""
+
+OPEN_FILES_SPARE: Final = 256
+"""Descriptors kept for everything that isn't a client's connection."""
+
+_log = logging.getLogger("tenure.node")
+
+
+class StartError(Exception):
+    """The node can't start; the message is one line for the operator, `exit_code` says which kind of fault it
+    is."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Node:
+    """One member of the cluster, from its configuration to its open ports."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._disk: SystemDisk | None = None
+        self._raft: Raft | None = None
+        self._service: LeaseService | None = None
+        self._front: HttpFront | None = None
+        self._clock = SystemClock()
+        self.replica = Replica()
+
+    @property
+    def service(self) -> LeaseService:
+        """The service of a started node."""
+        assert self._service is not None
+        return self._service
+
+    @property
+    def raft(self) -> Raft:
+        """The consensus part of a started node."""
+        assert self._raft is not None
+        return self._raft
+
+    async def start(self) -> None:
+        """Start everything; when this returns, the node takes part and its front is open.
+
+        Raises StartError, and then nothing is left running and the data directory is free.
+        """
+        try:
+            await self._start()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, StartError):
+                raise
+            raise _start_error(self.config, error) from error
+
+    async def _start(self) -> None:
+        config = self.config
+        self._disk = SystemDisk(config.data_dir, config.durability)
+        self._disk.lock()
+        if config.durability == "os":
+            _log.warning(
+                "durability is 'os': what is acknowledged may not be on the disk yet; a power loss can "
+                "lose it, and with it exclusive ownership"
+            )
+        raft = Raft(
+            node_id=config.node_id,
+            cluster_id=config.cluster_id,
+            members={member_id: member.peer for member_id, member in config.members.items()},
+            listen=config.peer.listen,
+            disk=self._disk,
+            clock=self._clock,
+            machine=self.replica,
+            options=config.raft,
+            on_fatal=die,
+        )
+        service = LeaseService(
+            config=config,
+            raft=raft,
+            replica=self.replica,
+            mint=mint,
+            wall_ms=self._clock.wall_ms,
+            free_bytes=self._disk.free_bytes,
+            on_crash=die,
+        )
+        await raft.start()
+        self._raft = raft
+        service.start()
+        self._service = service
+        # What recovery has built lives as long as the process: keep the collector from walking it over and
+        # over.
+        gc.collect()
+        gc.freeze()
+        front = HttpFront(
+            service,
+            version=__version__,
+            wall_ms=self._clock.wall_ms,
+            request_id_prefix=secrets.token_hex(4),
+            limits=_http_limits(config),
+        )
+        try:
+            await front.start(config.http.listen)
+        except OSError as error:
+            raise StartError(f"http.listen = {config.http.listen!r}: {_reason(error)}", EXIT_START) from error
+        self._front = front
+        _log.info(
+            "node %s of cluster %s serves at %s, %d members, data in %s",
+            config.node_id,
+            config.cluster_id,
+            config.http.advertise,
+            len(config.members),
+            config.data_dir,
+        )
+
+    async def stop(self) -> None:
+        """Stop whatever of the node runs. Everything that waits is answered first."""
+        service, self._service = self._service, None
+        front, self._front = self._front, None
+        raft, self._raft = self._raft, None
+        disk, self._disk = self._disk, None
+        if service is not None:
+            await service.stop()
+        if front is not None:
+            await front.stop()
+        if raft is not None:
+            await raft.stop()
+        if disk is not None:
+            disk.close()
+
+    async def run_forever(self, on_started: Callable[[], None] | None = None) -> None:
+        """Start, serve until SIGTERM or SIGINT, stop. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        try:
+            await self.start()
+            if on_started is not None:
+                on_started()
+            await ended.wait()
+            _log.info("node %s stops", self.config.node_id)
+            await self.stop()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+
+def run(config: Config, on_started: Callable[[], None] | None = None) -> None:
+    """Run a node in this process until it is told to stop, on uvloop where that is installed. Raises
+    StartError."""
+    faults.arm_from(os.environ.get("TENURE_FAULTS", ""))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(Node(config).run_forever(on_started))
+
+
+def mint() -> str:
+    """An unguessable id, of letters, digits, `-` and `_`."""
+    return secrets.token_urlsafe(ID_BYTES)
+
+
+def die(error: BaseException) -> None:
+    """End the process at once: something failed that no answer may be given after."""
+    _log.critical("stopping at once: %s: %s", type(error).__name__, error, exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_FATAL)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop  # type: ignore[no-any-return]
+
+
+def _http_limits(config: Config) -> HttpLimits:
+    """The front's limits: those of [http], with no more connections than the process may open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.http.connections_max + OPEN_FILES_SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections_max = config.http.connections_max
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        connections_max = max(1, soft - OPEN_FILES_SPARE)
+        _log.warning(
+            "http.connections_max = %d is lowered to %d: the process may open %d files",
+            config.http.connections_max,
+            connections_max,
+            soft,
+        )
+    return HttpLimits(
+        body_bytes_max=config.http.body_bytes_max,
+        connections_max=connections_max,
+        read_timeout_ms=config.http.read_timeout_ms,
+        idle_timeout_ms=config.http.idle_timeout_ms,
+    )
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _start_error(config: Config, error: BaseException) -> BaseException:
+    if isinstance(error, DirectoryInUse):
+        return StartError(str(error), EXIT_START)
+    return error

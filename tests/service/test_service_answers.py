@@ -1,0 +1,173 @@
+"""Every result has its answer, with what remains at the time of answering."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from tenure_cluster.lease import results
+from tenure_cluster.lease.types import Lease, Record, Session
+from tenure_cluster.service.answers import answer, rfc3339
+from tenure_cluster.service.asks import Ask
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import (
+    AbandonedReply,
+    AcceptedReply,
+    BrokenBody,
+    BrokenReply,
+    DeletedReply,
+    GrantedReply,
+    LeaseBody,
+    ReleasedReply,
+    RenewedReply,
+    SessionClosedReply,
+    SessionReply,
+    WaitingReply,
+)
+from tenure_cluster.service.requests import AcquireRequest
+
+ASK = Ask("acquire", "t", AcquireRequest(owner="a", key="k", ttl_ms=30_000, request_id="r"))
+SESSION = Session("t", "s1", "a", 30_000, 40_000, True, {}, 1_700_000_000_123, 1_700_000_005_000)
+LEASE = Lease(
+    "t", "s1", "k", "exclusive", 0, "s1", "a", 7, 0, {"w": "1"}, "r", 0, 10_000, 1_700_000_000_123, 12
+)
+GRANT = results.Grant(LEASE, SESSION)
+HOLDER = results.Holder("k", "a", 7, "exclusive", 0, 40_000, 1_700_000_000_123, {"w": "1"})
+
+
+def told(result: object, now_ms: int = 12_500, ask: Ask = ASK) -> Any:
+    return answer(result, ask, now_ms)
+
+
+def test_times_for_people_are_rfc_3339_in_utc_with_milliseconds() -> None:
+    assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
+    assert rfc3339(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+
+
+def test_a_grant_tells_its_holder_everything_and_what_remains_now() -> None:
+    assert told(results.Granted([GRANT], False, True)) == GrantedReply(
+        lease=LeaseBody(
+            lease_id="s1", session_id="s1", key="k", owner="a", token=7, mode="exclusive", slot=0,
+            ttl_ms=30_000, expires_in_ms=27_500, metadata={"w": "1"}, granted_at="2023-11-14T22:13:20.123Z",
+            renewed_at="2023-11-14T22:13:25.000Z", revision=12,
+        )
+    )  # fmt: skip
+
+
+def test_a_replay_says_so_and_a_set_has_a_list() -> None:
+    assert told(results.Granted([GRANT], True, True)).replayed is True
+    as_set = Ask("acquire", "t", AcquireRequest(owner="a", keys=["k"], ttl_ms=30_000, request_id="r"))
+    reply = told(results.Granted([GRANT], False, True), ask=as_set)
+    assert reply.lease is UNSET
+    assert [lease.key for lease in reply.leases] == ["k"]
+
+
+def test_nothing_remains_after_the_deadline() -> None:
+    assert told(results.Granted([GRANT], False, True), now_ms=40_001).lease.expires_in_ms == 0
+
+
+def test_an_unclaimed_grant_ends_with_its_claim_window() -> None:
+    lease = msgspec.structs.replace(LEASE, claim_deadline_ms=15_000)
+    assert told(results.Renewed(results.Grant(lease, SESSION))).lease.expires_in_ms == 2_500
+
+
+def test_a_refused_acquire_says_who_holds_and_how_many_wait() -> None:
+    problem = told(results.Held("k", [HOLDER], 3, 0))
+    assert (problem.code, problem.status) == ("held", 409)
+    assert problem.extra["holder"].owner == "a"
+    assert problem.extra["holder"].expires_in_ms == 27_500
+    assert problem.extra["waiters"] == 3
+    assert "lease_id" not in msgspec.to_builtins(problem.extra["holder"])
+
+
+def test_a_refused_acquire_in_a_grace_period_says_how_long() -> None:
+    problem = told(results.Held("k", [], 0, 13_000))
+    assert problem.extra == {"key": "k", "waiters": 0, "blocked_ms": 500}
+
+
+def test_a_waiter_is_told_its_place() -> None:
+    reply = told(results.Waiting(3, [HOLDER], ["b", "c"]))
+    assert isinstance(reply, WaitingReply)
+    assert (reply.position, reply.request_id) == (3, "r")
+    assert [(ahead.owner, ahead.state) for ahead in reply.ahead] == [
+        ("a", "holding"),
+        ("b", "waiting"),
+        ("c", "waiting"),
+    ]
+
+
+RECORD = Record("t", "k", b"v", False, "", 7, "a", 3, 0)
+
+REPLIES = [
+    (results.SessionIs(SESSION, 2), SessionReply),
+    (results.Renewed(GRANT), RenewedReply),
+    (results.Released(False), ReleasedReply),
+    (results.SessionClosed(2), SessionClosedReply),
+    (results.Abandoned(True), AbandonedReply),
+    (results.Broken([results.BrokenLease("a", 7)]), BrokenReply),
+    (results.Committed(5), AcceptedReply),
+    (results.RecordDeleted(RECORD), DeletedReply),
+]
+
+PROBLEMS = [
+    (results.Deadlock(["a", "k", "b", "l"]), "deadlock", {"cycle": ["a", "k", "b", "l"]}),
+    (
+        results.ModeConflict("shared", "exclusive"),
+        "mode_conflict",
+        {"present": "shared", "asked": "exclusive"},
+    ),
+    (results.GuardConflict("once", "current"), "mode_conflict", {"present": "once", "asked": "current"}),
+    (results.Lost("broken"), "lost", {"reason": "broken"}),
+    (results.SessionExpired(), "session_expired", {}),
+    (results.NoSession(), "no_session", {}),
+    (
+        results.CommitRefused("stale_token", 9, 8, 1, 4),
+        "stale_token",
+        {"floor": 9, "last_token": 8, "last_seq": 1, "revision": 4},
+    ),
+    (
+        results.CommitRefused("seq_replayed", 9, 8, 1, 4),
+        "seq_replayed",
+        {"floor": 9, "last_token": 8, "last_seq": 1, "revision": 4},
+    ),
+    (results.NoRecord(), "no_record", {}),
+    (results.RevisionConflict(4), "revision_conflict", {"revision": 4}),
+    (results.QueueFull(10), "overloaded", {"waiters_max": 10}),
+    (results.Invalid("odd"), "invalid", {}),
+    (results.Unsupported("shared"), "unsupported", {}),
+    (results.TokensExhausted(), "quota", {}),
+]
+
+
+@pytest.mark.parametrize(("result", "kind"), REPLIES)
+def test_what_was_done_is_a_reply(result: object, kind: type) -> None:
+    assert type(told(result)) is kind
+
+
+@pytest.mark.parametrize(("result", "code", "extra"), PROBLEMS)
+def test_a_refusal_is_a_problem_with_its_members(result: object, code: str, extra: dict[str, Any]) -> None:
+    problem = told(result)
+    assert isinstance(problem, Problem)
+    assert (problem.code, problem.extra) == (code, extra)
+    assert problem.detail
+
+
+def test_released_twice_and_broken_leases_are_told_apart() -> None:
+    assert told(results.Released(False)).status == "released"
+    assert told(results.Released(True)).status == "already_released"
+    assert told(results.Broken([results.BrokenLease("a", 7)])).broken == [BrokenBody(owner="a", token=7)]
+
+
+def test_every_result_but_housekeeping_has_an_answer() -> None:
+    tried = {type(result) for result, *_ in (*REPLIES, *PROBLEMS)}
+    tried |= {results.Granted, results.Waiting, results.Held}
+    assert tried == set(get_args(results.Result)) - {results.Done}
+    assert told(results.Done(0)).code == "internal"
+
+
+def test_the_reason_of_every_loss_is_told_in_words() -> None:
+    for reason in get_args(results.EndReason):
+        problem = told(results.Lost(reason))
+        assert problem.extra == {"reason": reason}
+        assert not problem.detail.endswith(reason)
