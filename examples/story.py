@@ -344,14 +344,10 @@ def show_how_to_try(teller: Teller, cluster: Cluster) -> None:
         f"curl -s {one}/v1/cluster",
     ]
     tenure_command = Path(sys.executable).with_name("tenure")
-    endpoints = (
-        "" if cluster.nodes[0]["http"].endswith(f":{HTTP_PORT}") else f" --endpoints {','.join(cluster.urls)}"
-    )
-    shown = (
-        tenure_command
-        if not tenure_command.is_relative_to(Path.cwd())
-        else tenure_command.relative_to(Path.cwd())
-    )
+    if tenure_command.is_relative_to(Path.cwd()):
+        tenure_command = tenure_command.relative_to(Path.cwd())
+    usual_ports = one.endswith(f":{HTTP_PORT}")
+    endpoints = "" if usual_ports else f" --endpoints {','.join(cluster.urls)}"
     commands = [
         f"{tenure_command} acquire report/8 --ttl 1m --owner me{endpoints}",
         f"{tenure_command} list{endpoints}",
