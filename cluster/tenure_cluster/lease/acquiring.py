@@ -22,7 +22,6 @@ from tenure_cluster.lease.holding import (
     settle,
     waiter_dead,
 )
-from tenure_cluster.lease.indexes import WaiterRef
 from tenure_cluster.lease.memory import AbandonedRequest
 from tenure_cluster.lease.queueing import enqueue, refresh, waiting
 from tenure_cluster.lease.results import (
@@ -52,11 +51,6 @@ def acquire(step: Step, asked: Acquire) -> Result:
     table = step.table
     tenant = step.counters(asked.tenant).tenant
     ref = (tenant, asked.session_id or "", asked.request_id)
-    if asked.session_id is not None:
-        session = find_session(step, tenant, asked.session_id)
-        if not isinstance(session, Session):
-            _drop_dead(step, ref)
-            return session
     fate = table.indexes.fate(*ref)
     if isinstance(fate, Lease):
         return _replay(step, asked, fate)
@@ -68,9 +62,14 @@ def acquire(step: Step, asked: Acquire) -> Result:
     if waiter is not None:
         if waiter.keys != asked.keys:
             return REQUEST_REUSED
-        if not waiter_dead(step, waiter):
+        cause = waiter_dead(step, waiter)
+        if not cause:
             return _poll(step, waiter)
-        _drop_dead(step, ref)
+        drop_waiter(step, waiter, cause)
+    if asked.session_id is not None:
+        session = find_session(step, tenant, asked.session_id)
+        if not isinstance(session, Session):
+            return session
     return _try(step, tenant, asked)
 
 
@@ -167,14 +166,6 @@ def _queue_length(step: Step, tenant: TenantId, key: str) -> int:
     return len(queue) if queue is not None else 0
 
 
-def _drop_dead(step: Step, ref: WaiterRef) -> None:
-    """Drop the request's waiter if it can no longer be granted."""
-    waiter = step.table.waiters.get(ref)
-    cause = waiter_dead(step, waiter) if waiter is not None else ""
-    if waiter is not None and cause:
-        drop_waiter(step, waiter, cause)
-
-
 def claim(step: Step, asked: Claim) -> Result:
     """Confirm a grant that was made to a waiter."""
     table = step.table
@@ -204,13 +195,13 @@ def abandon(step: Step, asked: Abandon) -> Result:
         end_lease(step, fate, "abandoned")
         serve(step, tenant, fate.key)
         return Abandoned(True)
-    if fate is not None:
+    if isinstance(fate, EndedLease):
         return Abandoned(False)
-    had = False
-    waiter = table.waiters.get(ref)
-    if waiter is not None:
-        cause = waiter_dead(step, waiter)
-        had = not cause
-        drop_waiter(step, waiter, cause or "abandoned")
     table.remember_abandoned(ref, AbandonedRequest(*ref, step.now_ms))
-    return Abandoned(had)
+    waiter = table.waiters.get(ref)
+    if waiter is None:
+        return Abandoned(False)
+    cause = waiter_dead(step, waiter)
+    drop_waiter(step, waiter, cause or "abandoned")
+    settle(step, tenant, waiter.keys[0])
+    return Abandoned(not cause)

@@ -14,8 +14,8 @@ from tenure_cluster.lease.types import ClusterTime
 if TYPE_CHECKING:
     from tenure_cluster.lease.table import LeaseTable
 
-STEPS_PER_ITEM: Final = 8
-"""How many references due() looks at for each item that it may return."""
+DUE_STEPS_MAX: Final = 4_000
+"""Most references of each kind that one look for what is due moves on: about a millisecond's work."""
 
 
 class Deadlines:
@@ -85,15 +85,14 @@ class Deadlines:
 
     def due(self, now_ms: ClusterTime, limit: int) -> list[ExpireItem]:
         """At most ``limit`` items. What others wait for comes first."""
-        steps_max = limit * STEPS_PER_ITEM
         items: list[ExpireItem] = []
-        for ref, at_ms in self.graces.due(now_ms, limit, steps_max):
+        for ref, at_ms in self.graces.due(now_ms, limit, DUE_STEPS_MAX):
             items.append(ExpireItem("grace", ref[0], ref[1], at_ms))
-        for ref, at_ms in self.claims.due(now_ms, limit - len(items), steps_max):
+        for ref, at_ms in self.claims.due(now_ms, limit - len(items), DUE_STEPS_MAX):
             items.append(ExpireItem("claim", ref[0], ref[1], at_ms))
-        for ref, at_ms in self.sessions.due(now_ms, limit - len(items), steps_max):
+        for ref, at_ms in self.sessions.due(now_ms, limit - len(items), DUE_STEPS_MAX):
             items.append(ExpireItem("session", ref[0], ref[1], at_ms))
-        for waiter, at_ms in self.waiters.due(now_ms, limit - len(items), steps_max):
+        for waiter, at_ms in self.waiters.due(now_ms, limit - len(items), DUE_STEPS_MAX):
             items.append(ExpireItem("waiter", waiter[0], request_item_id(waiter[1], waiter[2]), at_ms))
         return items
 

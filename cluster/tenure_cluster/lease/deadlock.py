@@ -4,12 +4,12 @@ A waiting session waits for the session that holds the key and for the sessions 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
 holds nothing, and whoever waits behind it on the key waits for the same sessions as it does.
 
-The search is breadth first from the sessions that the new waiter would wait for, so the cycle that it
-names is a shortest one. Leases and waiters that are over at this entry block nobody. It looks at no more than
-DEADLOCK_SEARCH_MAX holders and waiters; a cycle that is longer than that is left to be ended by time-outs.
+The search goes depth first from the sessions that the new waiter would wait for, the longest-standing first.
+Leases and waiters that are over at this entry block nobody. It looks at no more than DEADLOCK_SEARCH_MAX holders
+and waiters; a cycle that hides behind more than that is left to be ended by time-outs.
 """
 
-from collections import deque
+from collections.abc import Iterator
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.holding import lease_live, waiter_dead
@@ -17,94 +17,78 @@ from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Key, SessionId, TenantId
 
 
-def find_cycle(step: Step, tenant: TenantId, session_id: SessionId, key: Key) -> list[str] | None:
-    """The cycle ``[owner, key, owner, key, …]`` that would exist if the session queued for the key; None if none."""
+def find_cycle(step: Step, tenant: TenantId, session_id: SessionId, owner: str, key: Key) -> list[str] | None:
+    """The cycle ``[owner, key, owner, key, …]`` that would exist if the session queued for the key, each owner as
+    it is named where it holds or waits; None if there would be none."""
     indexes = step.table.indexes
     ref = (tenant, session_id)
     if ref not in indexes.session_leases and ref not in indexes.session_waiters:
         # Nobody can be waiting for a session that neither holds nor queues: the ordinary case.
         return None
-    return _Search(step, tenant, session_id, key).run()
+    return _Search(step, tenant, session_id).run(owner, key)
 
 
 class _Search:
-    """One breadth-first search."""
+    """One depth-first search for a way back to the session that wants to wait."""
 
-    def __init__(self, step: Step, tenant: TenantId, session_id: SessionId, key: Key) -> None:
+    def __init__(self, step: Step, tenant: TenantId, target: SessionId) -> None:
         self.step = step
         self.tenant = tenant
-        self.target = session_id
-        self.key = key
+        self.target = target
         self.steps_left = limits.DEADLOCK_SEARCH_MAX
-        self.came_from: dict[SessionId, tuple[SessionId, Key]] = {}
-        """For each session that was reached: who waits for it, and for which key."""
+        self.seen: set[SessionId] = set()
         self.scanned: dict[Key, int] = {}
-        """How much of each key's queue has been looked at."""
-        self.frontier: deque[SessionId] = deque()
+        """How many waiters of each key's queue have been looked at, from its head."""
+        self.closed = False
 
-    def run(self) -> list[str] | None:
-        if self._reach_blockers(self.target, self.key, None):
-            return self._path()
-        waiters = self.step.table.waiters
-        while self.frontier and self.steps_left > 0:
-            session_id = self.frontier.popleft()
-            for ref in self.step.table.indexes.session_waiters.get((self.tenant, session_id), ()):
-                waiter = waiters[ref]
-                if waiter_dead(self.step, waiter):
-                    continue
-                if self._reach_blockers(session_id, waiter.keys[0], waiter.ticket):
-                    return self._path()
+    def run(self, owner: str, key: Key) -> list[str] | None:
+        path = [(owner, key)]
+        branches = [self._next_waits(key, None)]
+        while branches:
+            wait = next(branches[-1], None)
+            if self.closed:
+                return [name for edge in path for name in edge]
+            if wait is None:
+                branches.pop()
+                path.pop()
+            else:
+                owner, key, ticket = wait
+                path.append((owner, key))
+                branches.append(self._next_waits(key, ticket))
         return None
 
-    def _reach_blockers(self, waiting: SessionId, key: Key, ticket: int | None) -> bool:
-        """Reach every session that ``waiting`` waits for on a key; true once the cycle has closed."""
+    def _next_waits(self, key: Key, ticket: int | None) -> Iterator[tuple[str, Key, int]]:
+        """What those wait for who stand before ``ticket`` (None: the end) on a key. Sets ``closed`` and stops at the
+        target."""
+        waiters = self.step.table.waiters
+        for session_id, owner in self._blockers(key, ticket):
+            if session_id == self.target:
+                self.closed = True
+                return
+            if session_id in self.seen:
+                continue
+            self.seen.add(session_id)
+            for ref in self.step.table.indexes.session_waiters.get((self.tenant, session_id), ()):
+                waiter = waiters[ref]
+                if not waiter_dead(self.step, waiter):
+                    yield owner, waiter.keys[0], waiter.ticket
+
+    def _blockers(self, key: Key, ticket: int | None) -> Iterator[tuple[SessionId, str]]:
+        """Sessions that hold the key, then those that wait for it before ``ticket``; what an earlier branch has looked
+        at is left out."""
         table = self.step.table
         if key not in self.scanned:
             self.scanned[key] = 0
-            self.steps_left -= 1
             lease = table.holder(self.tenant, key)
-            if (
-                lease is not None
-                and lease_live(self.step, lease)
-                and self._reach(waiting, key, lease.session_id)
-            ):
-                return True
+            if lease is not None and lease_live(self.step, lease):
+                yield lease.session_id, lease.owner
         queue = table.key_queue(self.tenant, key)
         if queue is None:
-            return False
+            return
         before = len(queue) if ticket is None else queue.position(ticket) - 1
-        for at in range(self.scanned[key], before):
+        while self.scanned[key] < before and self.steps_left > 0:
             self.steps_left -= 1
-            if self.steps_left <= 0:
-                return False
-            waiter = table.waiters[queue.polled[queue.tickets[at]]]
-            if waiter_dead(self.step, waiter) or waiter.private:
-                continue
-            if self._reach(waiting, key, waiter.session_id):
-                return True
-        self.scanned[key] = max(self.scanned[key], before)
-        return False
-
-    def _reach(self, waiting: SessionId, key: Key, blocker: SessionId) -> bool:
-        if blocker in self.came_from:
-            return False
-        self.came_from[blocker] = (waiting, key)
-        if blocker == self.target:
-            return True
-        self.frontier.append(blocker)
-        return False
-
-    def _path(self) -> list[str]:
-        """The cycle from the target, in the direction of waiting."""
-        edges: list[tuple[SessionId, Key]] = []
-        session_id = self.target
-        while True:
-            session_id, key = self.came_from[session_id]
-            edges.append((session_id, key))
-            if session_id == self.target:
-                break
-        sessions = self.step.table.sessions
-        cycle: list[str] = []
-        for session_id, key in reversed(edges):
-            cycle += [sessions[(self.tenant, session_id)].owner, key]
-        return cycle
+            waiter = table.waiters[queue.polled[queue.tickets[self.scanned[key]]]]
+            self.scanned[key] += 1
+            if not waiter.private and not waiter_dead(self.step, waiter):
+                yield waiter.session_id, waiter.owner

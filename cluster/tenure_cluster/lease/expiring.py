@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Expire, ExpireItem
-from tenure_cluster.lease.holding import drop_waiter, end_session, expire_lease, serve
+from tenure_cluster.lease.holding import drop_waiter, end_session, expire_lease, serve, settle
 from tenure_cluster.lease.indexes import parse_request_item_id
 from tenure_cluster.lease.results import Done
 from tenure_cluster.lease.step import Step
@@ -62,7 +62,9 @@ class _Batch:
         lease = table.leases.get(ref)
         if lease is not None:
             expire_lease(self.step, lease)
-            self._count()
+        else:
+            drop_waiter(self.step, table.waiters[table.indexes.reserved[ref]], "silent")
+        self._count()
 
     def _explicit_session(self, session: Session) -> None:
         table = self.step.table
@@ -93,6 +95,7 @@ class _Batch:
         waiter = self.step.table.waiters.get((item.tenant, *request))
         if waiter is not None and waiter.poll_deadline_ms == item.deadline_ms:
             drop_waiter(self.step, waiter, "silent")
+            settle(self.step, item.tenant, waiter.keys[0])
             self._count()
 
     def _grace(self, item: ExpireItem) -> None:
@@ -100,9 +103,9 @@ class _Batch:
         state = table.keys.get((item.tenant, item.id))
         if state is None or not 0 < state.blocked_until_ms == item.deadline_ms:
             return
-        if table.key_queue(item.tenant, item.id) is not None:
-            serve(self.step, item.tenant, item.id)
-            self._count()
+        table.put_key_state(replace(state, blocked_until_ms=0))
+        serve(self.step, item.tenant, item.id)
+        self._count()
 
 
 def sweep(step: Step) -> None:

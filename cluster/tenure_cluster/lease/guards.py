@@ -38,19 +38,18 @@ NO_GUARD: Final = Guard(0)
 
 def commit(step: Step, asked: Commit) -> Result:
     """Pass a write through the guard of its key, or say why not."""
-    if asked.value is not None and len(asked.value) > limits.VALUE_BYTES_MAX:
-        return Invalid(f"a value has at most {limits.VALUE_BYTES_MAX} bytes")
     table = step.table
     if asked.op_id is not None:
         operation = table.operations.get((asked.tenant, asked.key, asked.op_id))
         if operation is not None:
             return operation.result
+    fault = _fault(asked)
+    if fault is not None:
+        return fault
     state = table.key_state(asked.tenant, asked.key)
     guard = state.guards.get(asked.slot, NO_GUARD) if state is not None else NO_GUARD
     refusal = _judge(step, asked, state, guard)
     result: Result
-    if isinstance(refusal, Invalid):
-        return refusal
     if refusal is not None:
         code = refusal.code if isinstance(refusal, CommitRefused) else "mode_conflict"
         step.emit("commit_refused", asked.tenant, asked.key, _owner(step, asked), asked.token, code)
@@ -64,9 +63,21 @@ def commit(step: Step, asked: Commit) -> Result:
     return result
 
 
+def _fault(asked: Commit) -> Invalid | None:
+    """What is wrong with the command's shape, if anything."""
+    if asked.mode != "sequence":
+        if asked.seq is not None:
+            return Invalid(f"mode {asked.mode} takes no seq")
+    elif asked.seq is None or not 0 <= asked.seq <= limits.SEQ_MAX:
+        return Invalid(f"mode sequence needs a seq between 0 and {limits.SEQ_MAX}")
+    if asked.value is not None and len(asked.value) > limits.VALUE_BYTES_MAX:
+        return Invalid(f"a value has at most {limits.VALUE_BYTES_MAX} bytes")
+    return None
+
+
 def _judge(
     step: Step, asked: Commit, state: KeyState | None, guard: Guard
-) -> CommitRefused | GuardConflict | Invalid | None:
+) -> CommitRefused | GuardConflict | None:
     """Why the commit does not pass; None if it does. The order of the checks is part of the contract."""
 
     def refused(code: RefusalCode) -> CommitRefused:
@@ -80,15 +91,10 @@ def _judge(
         return refused("not_live")
     if state.guard_mode is not None and state.guard_mode != asked.mode:
         return GuardConflict(state.guard_mode, asked.mode)
-    if asked.mode == "sequence":
-        if asked.seq is None or not 0 <= asked.seq <= limits.SEQ_MAX:
-            return Invalid(f"mode sequence needs a seq between 0 and {limits.SEQ_MAX}")
-        if (asked.token, asked.seq) <= (guard.last_token, guard.last_seq):
-            return refused("seq_replayed")
-    elif asked.seq is not None:
-        return Invalid(f"mode {asked.mode} takes no seq")
-    elif asked.mode == "once" and asked.token <= guard.last_token:
+    if asked.mode == "once" and asked.token <= guard.last_token:
         return refused("token_used")
+    if asked.mode == "sequence" and (asked.token, asked.seq or 0) <= (guard.last_token, guard.last_seq):
+        return refused("seq_replayed")
     if not _lease_agrees(step, asked):
         return refused("not_live")
     if asked.if_revision is not None:
@@ -119,7 +125,7 @@ def _lease_agrees(step: Step, asked: Commit) -> bool:
 
 def _owner(step: Step, asked: Commit) -> str:
     lease: Lease | None = step.table.leases.get((asked.tenant, asked.lease_id))
-    return lease.owner if lease is not None and lease.key == asked.key else ""
+    return lease.owner if lease is not None else ""
 
 
 def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committed:

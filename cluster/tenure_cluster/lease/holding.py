@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import EventKind
-from tenure_cluster.lease.memory import ExpiredSession
+from tenure_cluster.lease.indexes import KeyQueue
+from tenure_cluster.lease.memory import NEVER_MS, ExpiredSession
 from tenure_cluster.lease.results import Holder
 from tenure_cluster.lease.step import InvariantBroken, Step
 from tenure_cluster.lease.types import (
@@ -64,13 +65,11 @@ def settle(step: Step, tenant: TenantId, key: Key) -> Lease | None:
     """Bring a key up to this entry's time. Returns its live lease; with None the key is free or in its grace
     period (see blocked_until())."""
     lease = step.table.holder(tenant, key)
+    if lease is not None and lease_live(step, lease):
+        drop_dead(step, tenant, key)
+        return lease
     if lease is not None:
-        if lease_live(step, lease):
-            drop_silent(step, tenant, key)
-            return lease
         end_lease(step, lease, "expired")
-    elif step.table.key_queue(tenant, key) is None:
-        return None
     serve(step, tenant, key)
     return step.table.holder(tenant, key)
 
@@ -197,20 +196,10 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
 
 def serve(step: Step, tenant: TenantId, key: Key) -> None:
     """Hand a key that nobody holds to its first live waiter, which has a claim window to confirm it."""
-    table = step.table
-    while (queue := table.key_queue(tenant, key)) is not None:
-        if blocked_until(step, tenant, key):
-            drop_silent(step, tenant, key)
-            return
-        waiter = table.waiters[queue.head()]
-        cause = waiter_dead(step, waiter)
-        if cause:
-            drop_waiter(step, waiter, cause)
-        elif step.tokens_left(tenant):
-            _grant_waiter(step, waiter)
-            return
-        else:
-            return
+    drop_dead(step, tenant, key)
+    queue = step.table.key_queue(tenant, key)
+    if queue is not None and not blocked_until(step, tenant, key) and step.tokens_left(tenant):
+        _grant_waiter(step, step.table.waiters[queue.head()])
 
 
 def _grant_waiter(step: Step, waiter: Waiter) -> None:
@@ -272,14 +261,40 @@ def drop_waiter(step: Step, waiter: Waiter, cause: str) -> None:
     step.emit("queue_left", tenant, key, waiter.owner, 0, cause)
 
 
-def drop_silent(step: Step, tenant: TenantId, key: Key) -> None:
-    """Drop the key's waiters that have not polled for too long."""
+def drop_dead(step: Step, tenant: TenantId, key: Key) -> None:
+    """Drop the key's waiters that can no longer be granted, first come first. Looks at no others, except that
+    the sessions of waiters are looked through once their earliest known deadline has passed."""
     table = step.table
-    while (queue := table.key_queue(tenant, key)) is not None:
-        waiter = table.waiters[queue.least_polled()]
+    queue = table.key_queue(tenant, key)
+    if queue is None:
+        return
+    dead: dict[int, Waiter] = {}
+    for ref in queue.polled.values():
+        waiter = table.waiters[ref]
         if waiter.poll_deadline_ms > step.now_ms:
-            return
-        drop_waiter(step, waiter, "silent")
+            break
+        dead[waiter.ticket] = waiter
+    if queue.sessions_until_ms <= step.now_ms:
+        dead |= _look_at_sessions(step, queue)
+    for ticket in sorted(dead):
+        drop_waiter(step, dead[ticket], waiter_dead(step, dead[ticket]))
+
+
+def _look_at_sessions(step: Step, queue: KeyQueue) -> dict[int, Waiter]:
+    """The queue's waiters whose explicit session has expired, by ticket; notes when to look again."""
+    table = step.table
+    dead: dict[int, Waiter] = {}
+    queue.sessions_until_ms = NEVER_MS
+    for ref in queue.in_order():
+        waiter = table.waiters[ref]
+        if waiter.private:
+            continue
+        deadline_ms = table.sessions[(waiter.tenant, waiter.session_id)].deadline_ms
+        if deadline_ms <= step.now_ms:
+            dead[waiter.ticket] = waiter
+        elif deadline_ms < queue.sessions_until_ms:
+            queue.sessions_until_ms = deadline_ms
+    return dead
 
 
 def refresh_idleness(step: Step, tenant: TenantId, key: Key) -> None:

@@ -14,7 +14,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenure_cluster.lease.memory import AbandonedRequest
-from tenure_cluster.lease.types import EndedLease, Key, Lease, LeaseId, RequestId, SessionId, TenantId, Waiter
+from tenure_cluster.lease.types import (
+    ClusterTime,
+    EndedLease,
+    Key,
+    Lease,
+    LeaseId,
+    RequestId,
+    SessionId,
+    TenantId,
+    Waiter,
+)
 
 if TYPE_CHECKING:
     from tenure_cluster.lease.table import LeaseTable
@@ -57,11 +67,13 @@ class KeyQueue:
     in the order of polling.
     """
 
-    __slots__ = ("polled", "tickets")
+    __slots__ = ("polled", "sessions_until_ms", "tickets")
 
     def __init__(self) -> None:
         self.tickets: list[int] = []
         self.polled: OrderedDict[int, WaiterRef] = OrderedDict()
+        self.sessions_until_ms: ClusterTime = 0
+        """No explicit session of a waiter here expires before this time; deadlines never move back."""
 
     def __len__(self) -> int:
         return len(self.tickets)
@@ -79,10 +91,6 @@ class KeyQueue:
     def head(self) -> WaiterRef:
         """The waiter whose turn is next."""
         return self.polled[self.tickets[0]]
-
-    def least_polled(self) -> WaiterRef:
-        """The waiter that has been silent longest."""
-        return next(iter(self.polled.values()))
 
     def position(self, ticket: int) -> int:
         """A waiter's place, counted from 1."""
@@ -121,7 +129,7 @@ class Indexes:
         self.queues: dict[TenantId, dict[Key, KeyQueue]] = {}
         """Queues that are not empty."""
         self.reserved: dict[LeaseRef, WaiterRef] = {}
-        """Lease ids that waiters of explicit sessions will be granted."""
+        """Lease ids that waiters will be granted."""
         self.idle: OrderedDict[KeyRef, None] = OrderedDict()
         """Keys with state and no holder, waiter or record, longest idle first."""
 
@@ -189,10 +197,10 @@ class Indexes:
             if queue is None:
                 queue = queues[key] = KeyQueue()
             queue.join(waiter.ticket, ref)
+        for lease_id in waiter.lease_ids:
+            self.reserved[(waiter.tenant, lease_id)] = ref
         if not waiter.private:
             self.session_waiters.setdefault((waiter.tenant, waiter.session_id), {})[ref] = None
-            for lease_id in waiter.lease_ids:
-                self.reserved[(waiter.tenant, lease_id)] = ref
 
     def waiter_polled(self, waiter: Waiter) -> None:
         queues = self.queues[waiter.tenant]
@@ -208,14 +216,14 @@ class Indexes:
                 del queues[key]
         if not queues:
             del self.queues[waiter.tenant]
+        for lease_id in waiter.lease_ids:
+            del self.reserved[(waiter.tenant, lease_id)]
         if not waiter.private:
             session_ref = (waiter.tenant, waiter.session_id)
             waiters = self.session_waiters[session_ref]
             del waiters[ref]
             if not waiters:
                 del self.session_waiters[session_ref]
-            for lease_id in waiter.lease_ids:
-                del self.reserved[(waiter.tenant, lease_id)]
 
 
 def build_indexes(table: "LeaseTable") -> Indexes:

@@ -1,11 +1,11 @@
 """What is remembered of things that are over, for a bounded time and in bounded number.
 
-A memory is a dictionary in the order of its entries' times, swept from its oldest end. Beside it
-stands a queue of its keys, because finding the first entry of a dictionary whose front has been
-deleted again and again costs a walk over the deleted places.
+A memory is a dictionary in the order of its entries' times, swept from its oldest end. It is an
+OrderedDict, because finding the first entry of a plain dictionary whose front has been deleted again and
+again costs a walk over the deleted places.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
@@ -49,41 +49,38 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     answered_ms: ClusterTime
 
 
-class Memory(dict[K, V]):
+class Memory(OrderedDict[K, V]):
     """A dictionary whose entries are forgotten oldest first. Entries come in by remember() alone, with times
     that never fall, and go out by forget_oldest() alone."""
 
-    __slots__ = ("_order", "_time_of", "entries_max", "oldest_ms")
-
     def __init__(self, time_of: Callable[[V], ClusterTime], entries_max: int) -> None:
         super().__init__()
-        self._order: deque[K] = deque()
         self._time_of = time_of
         self.entries_max = entries_max
         self.oldest_ms = NEVER_MS
         """Time of the oldest entry, kept at hand because every command asks for it."""
 
     def remember(self, key: K, value: V) -> None:
-        """Add an entry; its key must not be present."""
-        if not self._order:
-            self.oldest_ms = self._time_of(value)
+        """Add an entry as the newest; one of the same key is replaced."""
         self[key] = value
-        self._order.append(key)
+        self.move_to_end(key)
+        self._note_oldest()
 
     def full(self) -> bool:
         """Whether there are more entries than may be kept."""
-        return len(self._order) > self.entries_max
+        return len(self) > self.entries_max
 
     def forget_oldest(self) -> V:
         """Take the oldest entry out and return it."""
-        value = self.pop(self._order.popleft())
-        self.oldest_ms = self._time_of(self[self._order[0]]) if self._order else NEVER_MS
+        _, value = self.popitem(last=False)
+        self._note_oldest()
         return value
 
+    def _note_oldest(self) -> None:
+        self.oldest_ms = self._time_of(next(iter(self.values()))) if self else NEVER_MS
+
     def fault(self, now_ms: ClusterTime) -> str:
-        """What is wrong with the order of the entries, empty if nothing is."""
-        if list(self) != list(self._order):
-            return "a memory is out of step with its order"
+        """What is wrong with the entries, empty if nothing is."""
         times = [self._time_of(value) for value in self.values()]
         if times != sorted(times) or (times and times[-1] > now_ms):
             return "a memory is out of the order of time"

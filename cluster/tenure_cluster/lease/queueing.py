@@ -35,7 +35,7 @@ def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull
     if queue is not None and len(queue) >= limits.WAITERS_PER_KEY_MAX:
         return QueueFull(limits.WAITERS_PER_KEY_MAX)
     if asked.session_id is not None:
-        cycle = find_cycle(step, tenant, asked.session_id, key)
+        cycle = find_cycle(step, tenant, asked.session_id, asked.owner, key)
         if cycle is not None:
             return Deadlock(cycle)
     waiter = _new_waiter(step, tenant, asked)
@@ -89,7 +89,7 @@ def refresh(step: Step, waiter: Waiter) -> Waiter:
     table.replace_polled_waiter(polled)
     if polled.private:
         session = table.sessions[(polled.tenant, polled.session_id)]
-        table.replace_session(replace(session, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms))
+        table.replace_session(replace(session, deadline_ms=deadline_ms))
     return polled
 
 

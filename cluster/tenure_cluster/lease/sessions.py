@@ -5,7 +5,7 @@ from typing import Final
 from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
 from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
-    claim_lease,
+    drop_dead,
     drop_waiter,
     end_lease,
     expire_lease,
@@ -13,7 +13,6 @@ from tenure_cluster.lease.holding import (
     raise_all_floors,
     serve,
     session_live,
-    settle,
 )
 from tenure_cluster.lease.results import (
     Broken,
@@ -108,9 +107,6 @@ def renew(step: Step, asked: Renew) -> Result:
         lease = find_lease(step, asked.tenant, asked.lease_id)
         if isinstance(lease, Lost):
             return lease
-        if lease.claim_deadline_ms:
-            # Otherwise the answer would promise a TTL, and the grant would end with its claim window.
-            claim_lease(step, lease)
         _renew_session(step, table.sessions[(lease.tenant, lease.session_id)], asked.ttl_ms)
         return Renewed(table.holders(lease.tenant, lease.key)[0])
     assert asked.session_id is not None
@@ -182,12 +178,14 @@ def break_key(step: Step, asked: Break) -> Result:
         return TokensExhausted()
     broken: list[BrokenLease] = []
     lease = table.holder(tenant, key)
+    if lease is not None and not lease_live(step, lease):
+        # Its successor is due only now, and gets its grant after the break, not before it.
+        end_lease(step, lease, "expired")
+        lease = None
+    drop_dead(step, tenant, key)
     if lease is not None:
-        # An expired holder's successor is due only now: it gets its grant after the break, not before it.
-        live = lease_live(step, lease)
-        end_lease(step, lease, "broken" if live else "expired", asked.reason if live else "")
-        if live:
-            broken.append(BrokenLease(lease.owner, lease.token))
+        end_lease(step, lease, "broken", asked.reason)
+        broken.append(BrokenLease(lease.owner, lease.token))
     raise_all_floors(step, tenant, key)
-    settle(step, tenant, key)
+    serve(step, tenant, key)
     return Broken(broken)

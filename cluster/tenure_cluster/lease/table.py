@@ -153,6 +153,10 @@ class LeaseTable:
         self.indexes.add_waiter(waiter, ref)
         self.deadlines.waiters.push(ref, waiter.poll_deadline_ms, self.time_ms)
         for key in waiter.keys:
+            if not waiter.private:
+                queue = self.indexes.queues[waiter.tenant][key]
+                deadline_ms = self.sessions[(waiter.tenant, waiter.session_id)].deadline_ms
+                queue.sessions_until_ms = min(queue.sessions_until_ms, deadline_ms)
             state = self.keys.get((waiter.tenant, key))
             if state is not None:
                 self._watch_grace(state)
@@ -191,16 +195,21 @@ class LeaseTable:
         )
 
     def put_key_state(self, state: KeyState) -> None:
-        """Store the state of a key; idle keys move to the end of the order of idleness."""
+        """Store the state of a key. One that has just become idle is the last in the order of idleness."""
         ref = (state.tenant, state.key)
-        if state.idle_since_ms >= 0:
-            self.keys.pop(ref, None)
+        idle = self.indexes.idle
+        before = self.keys.get(ref)
+        if before is not None and before.idle_since_ms == state.idle_since_ms:
             self.keys[ref] = state
-            self.indexes.idle[ref] = None
-            self.indexes.idle.move_to_end(ref)
+        elif state.idle_since_ms < 0:
+            self.keys[ref] = state
+            idle.pop(ref, None)
         else:
+            if before is not None:
+                del self.keys[ref]
             self.keys[ref] = state
-            self.indexes.idle.pop(ref, None)
+            idle[ref] = None
+            idle.move_to_end(ref)
         self._watch_grace(state)
 
     def drop_key_state(self, ref: KeyRef) -> None:
