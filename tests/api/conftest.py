@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tenure_cluster.api.app import HttpFront
+from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.node import Node
 from tenure_cluster.settings import Config, Http, Leases, Member, Peer
 
@@ -43,6 +45,7 @@ class RunningNode:
         )
         self._config.validate()
         self._stop = asyncio.Event()
+        self._fronts: list[HttpFront] = []
         self._failure: BaseException | None = None
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="node")
@@ -62,6 +65,8 @@ class RunningNode:
         await self.node.start()
         await self._stop.wait()
         await self.node.stop()
+        for front in self._fronts:
+            await front.stop()
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -83,6 +88,20 @@ class RunningNode:
             return answer.status, json.loads(answer.read())
         finally:
             connection.close()
+
+    def serve_also(self, limits: HttpLimits) -> int:
+        """Serve the same service with other limits too, until the node stops; the port."""
+
+        async def start() -> HttpFront:
+            front = HttpFront(
+                self.node.service, version="0", wall_ms=lambda: 0, request_id_prefix="also", limits=limits
+            )
+            await front.start("127.0.0.1:0")
+            return front
+
+        front = asyncio.run_coroutine_threadsafe(start(), self.loop).result(timeout=10)
+        self._fronts.append(front)
+        return front.port
 
     def last_index(self) -> int:
         """Index of the last entry of the node's log."""

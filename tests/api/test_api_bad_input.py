@@ -24,7 +24,9 @@ class Bad(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012
 
 
-def acquire(name: str, status: int, code: str, path: str, *, without: str | None = None, **fields: Any) -> Bad:
+def acquire(
+    name: str, status: int, code: str, path: str, *, without: str | None = None, **fields: Any
+) -> Bad:
     """An acquire that is good but for the given fields."""
     body = {"key": "k", "owner": "o", "ttl_ms": 30_000, **fields}
     if without is not None:
@@ -330,7 +332,7 @@ NOT_HTTP = [
 ]
 
 
-@pytest.mark.parametrize("data", NOT_HTTP, ids=lambda data: ascii(data[:40]))
+@pytest.mark.parametrize("data", NOT_HTTP, ids=[f"not HTTP {n}" for n in range(len(NOT_HTTP))])
 async def test_what_is_not_http_is_refused_or_cut_off(node: RunningNode, data: bytes) -> None:
     before = node.last_index()
     async with await Wire.open(node.port) as wire:

@@ -97,6 +97,10 @@ class Writer:
         )
         return self._kept if keep_alive else self._closed
 
+    def nothing(self) -> web.StreamResponse:
+        """For a request whose connection is gone."""
+        return self._closed
+
     async def drain(self, request: web.BaseRequest) -> None:
         """Wait until a slow client has taken what was written; one that does not in time is cut off."""
         try:

@@ -5,6 +5,7 @@ application, a router or middlewares: a dictionary finds the route, prebuilt dec
 write answers.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -101,6 +102,8 @@ class HttpFront:
         answer_format = codec.answer_format(headers.get(hdrs.ACCEPT, ""), content_type)
         try:
             answer = await self._answer(request, connection, content_type, answer_format)
+        except ConnectionError:
+            return self._writer.nothing()  # the client left, or was cut off, within its request
         except Exception:
             _log.exception("a request failed: %s %.200s", request.method, ascii(request.raw_path))
             answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
@@ -131,7 +134,13 @@ class HttpFront:
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
             return refusal(asked, answer_format)
-        return await endpoint.answer(asked, answer_format)
+        if not endpoint.ends_with_connection(asked):
+            return await endpoint.answer(asked, answer_format)
+        connection.cancel_when_lost = asyncio.current_task()
+        try:
+            return await endpoint.answer(asked, answer_format)
+        finally:
+            connection.cancel_when_lost = None
 
     def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
         headers = request.headers

@@ -38,7 +38,7 @@ _REFUSALS_LOG_PERIOD_S: Final = 60.0
 class Connection(web.RequestHandler):
     """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
 
-    __slots__ = ("_bytes_behind", "_state", "_table", "_wire")
+    __slots__ = ("_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost")
 
     def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
         super().__init__(
@@ -53,6 +53,8 @@ class Connection(web.RequestHandler):
         self._state: int | None = None
         self._bytes_behind = False
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
+        self.cancel_when_lost: asyncio.Task[Any] | None = None
+        """The task of a request that is of no use to anybody once this connection is gone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
@@ -70,6 +72,8 @@ class Connection(web.RequestHandler):
             self._table.reading.pop(self, None)
             self._state = None
         self._wire = None
+        if self.cancel_when_lost is not None:
+            self.cancel_when_lost.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -181,12 +185,16 @@ class ConnectionTable:
 
 
 class ConnectionServer(web.Server):
-    """aiohttp's low-level server with our connections. A closed connection cancels its handler."""
+    """aiohttp's low-level server with our connections.
+
+    A closed connection does not in general cancel the handler at work for it: whether an operation has an
+    effect must not hang on whether its answer can still be delivered. See ``Connection.cancel_when_lost``.
+    """
 
     def __init__(
         self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], table: ConnectionTable
     ) -> None:
-        super().__init__(handler, handler_cancellation=True)
+        super().__init__(handler, handler_cancellation=False)
         self.table = table
 
     def __call__(self, *_: Any) -> web.RequestHandler:

@@ -17,6 +17,7 @@ from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import ROUTES, Route
+from tenure_cluster.service import requests
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import StatusReply
 
@@ -69,6 +70,10 @@ class Endpoint(ABC):
         except msgspec.ValidationError as error:
             return fault(str(error))
 
+    def ends_with_connection(self, request: Any) -> bool:
+        """Whether a decoded request is to be given up when its caller's connection is gone."""
+        return False
+
     @abstractmethod
     async def answer(self, request: Any, answer_format: Format) -> Answer:
         """Answer a decoded request."""
@@ -88,6 +93,18 @@ class _OperationEndpoint(Endpoint):
         if type(reply) is Problem:
             return refusal(reply, answer_format)
         return success(self._statuses[type(reply)], reply, answer_format)
+
+
+class _AcquireEndpoint(_OperationEndpoint):
+    """Acquires, which alone can be given up.
+
+    An acquire that waits holds up those behind it for somebody who has left, and one without a request_id
+    can't be asked for again. Any other acquire whose answer is lost is found by its request_id, so it must
+    stand: its caller may be asking at this moment.
+    """
+
+    def ends_with_connection(self, request: requests.AcquireRequest) -> bool:
+        return request.wait_ms > 0 or request.request_id is None
 
 
 class _BatchEndpoint(Endpoint):
@@ -144,6 +161,7 @@ class Dispatcher:
 
     def __init__(self, service: LeasePort, document: bytes, is_stopping: Callable[[], bool]) -> None:
         own: dict[str, Callable[[Route], Endpoint]] = {
+            "acquire": lambda route: _AcquireEndpoint(route, service),
             "batch": lambda route: _BatchEndpoint(route, service),
             "cluster": lambda route: _OwnEndpoint(route, service.cluster),
             "livez": lambda route: _OwnEndpoint(route, lambda: StatusReply(status="alive")),
