@@ -234,7 +234,7 @@ class Facts:
 
 def shown_waiters(call: Call) -> Iterator[str]:
     """Owners, and so request_ids, of every waiter that the answer shows."""
-    for waiter in call.answer.get("waiters", ()):
+    for waiter in call.answer.get("waiters", ()) if call.op == "queue" else ():
         yield waiter["owner"]
     for ahead in call.answer.get("ahead", ()):
         if ahead["state"] == "waiting":

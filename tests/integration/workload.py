@@ -120,9 +120,7 @@ class Load:
             writer = Writer(self, f"w{i}", [f"load/{k:02}" for k in range(keys)], pause_s, i)
             self.tasks.append(asyncio.create_task(writer.run()))
         for i in range(holders):
-            self.tasks.append(asyncio.create_task(hold(self, f"h{i}", f"hold/{i}", i)))
-            for j in range(2):
-                self.tasks.append(asyncio.create_task(queue_up(self, f"q{i}.{j}", f"hold/{i}", i + j + 1)))
+            self.tasks.append(asyncio.create_task(hold_and_queue(self, i)))
 
     def check_alive(self) -> None:
         """Raise what ended any client early."""
@@ -196,7 +194,7 @@ class Writer:
 
     async def _one(self) -> None:
         """One round: get a key (or not), use it, part with it."""
-        index = self.random.randrange(8 if self.random.random() < 0.4 else len(self.keys))
+        index = self.random.randrange(8 if self.random.random() < 0.25 else len(self.keys))
         key = self.keys[index]
         session_id = await self._session() if self.random.random() < 0.3 else None
         ttl_ms = None if session_id else self.random.choice((3_000, 4_000, 6_000))
@@ -258,13 +256,13 @@ class Writer:
 
     async def _part(self, body: dict[str, Any], lease: dict[str, Any]) -> None:
         choice = self.random.random()
-        if choice < 0.9:
+        if choice < 0.94:
             await self.client.until_definite("release", {"lease_id": lease["lease_id"]})
             if choice < 0.1:
                 await self.client.until_definite("release", {"lease_id": lease["lease_id"]})
             elif choice < 0.15:
                 await self.client.until_definite("renew", {"lease_id": lease["lease_id"]})
-        elif choice < 0.95:
+        elif choice < 0.98:
             await self._abandon(body)
         else:
             self.load.kept.append(lease["lease_id"])
@@ -293,12 +291,28 @@ class Writer:
         return self.session_id
 
 
-async def hold(load: Load, process: str, key: str, first: int) -> None:
+async def hold_and_queue(load: Load, index: int) -> None:
+    """Hold a key, with two waiters in its queue all the while."""
+    key = f"hold/{index}"
+    held = asyncio.Event()
+
+    async def wait(number: int) -> None:
+        await held.wait()
+        await queue_up(load, f"q{index}.{number}", key, index + number + 1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(hold(load, f"h{index}", key, index, held))
+        group.create_task(wait(0))
+        group.create_task(wait(1))
+
+
+async def hold(load: Load, process: str, key: str, first: int, held: asyncio.Event) -> None:
     """Get a key at once and keep it by renewals through everything that happens; give it back at the end."""
     client = load.client(process, first)
     body = acquire_body(f"{process}-{load.seed}", key, 60_000)
     call = await client.until_definite("acquire", body)
     lease = call.answer["lease"]
+    held.set()
     while not load.stopping.is_set():
         renewed = await client.until_definite("renew", {"lease_id": lease["lease_id"]})
         assert renewed.outcome == "ok", f"a lease of 60 s, renewed all the time, was lost: {renewed}"
