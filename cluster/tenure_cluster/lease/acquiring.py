@@ -62,10 +62,9 @@ def acquire(step: Step, asked: Acquire) -> Result:
     if waiter is not None:
         if waiter.keys != asked.keys:
             return REQUEST_REUSED
-        cause = waiter_dead(step, waiter)
-        if not cause:
+        if not waiter_dead(step, waiter):
             return _poll(step, waiter)
-        drop_waiter(step, waiter, cause)
+        settle(step, tenant, waiter.keys[0])
     if asked.session_id is not None:
         session = find_session(step, tenant, asked.session_id)
         if not isinstance(session, Session):
@@ -99,8 +98,7 @@ def _replay(step: Step, asked: Acquire, lease: Lease) -> Result:
     """The request was granted before: answer that grant. If nobody has claimed it yet, this is the claim."""
     if lease.key != asked.keys[0]:
         return REQUEST_REUSED
-    if not lease_live(step, lease):
-        expire_lease(step, lease)
+    if settle(step, lease.tenant, lease.key) is not lease:
         return Lost("expired")
     if lease.claim_deadline_ms:
         return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
