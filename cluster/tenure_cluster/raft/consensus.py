@@ -179,19 +179,20 @@ class Consensus:
         self.replica.campaign_at(now_s + delay_s)
         return delay_s
 
-    def take_outbox(self) -> tuple[Outbox, Outbox]:
-        """What is to be sent: first what promises nothing of this node's disk, then what must wait for a
-        sync.
-
-        A leader's own messages are of the first kind as long as its term is durable: it may send entries
-        that it has not synced, since it does not count itself until it has. Answers, votes and requests for
-        votes are of the second.
-        """
-        early, held = self._early, self._held
-        self._early, self._held = [], []
+    def take_early(self) -> Outbox:
+        """What promises nothing of this node's disk and may leave at once: a leader's own messages, as long
+        as its term is durable. It may send entries that it has not synced, since it does not count itself
+        until it has."""
         if self.replica.term_unsynced:
-            return [], early + held
-        return early, held
+            return []
+        early, self._early = self._early, []
+        return early
+
+    def take_held(self) -> Outbox:
+        """What must wait until all that has been done to the journal is durable: answers, votes, requests for
+        votes."""
+        held, self._held = self._held, []
+        return held
 
     def synced(self) -> None:
         """All that was done to the journal is durable."""

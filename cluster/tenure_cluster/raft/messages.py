@@ -64,6 +64,10 @@ class Pong(_Message, frozen=True, tag=5):
     count: Natural
 
 
+PAYLOAD_OVERHEAD_BYTES = 16
+"""A payload's frame is at most this much longer than its body."""
+
+
 class Payload(_Message, frozen=True, tag=6):
     """Opaque bytes of the layer above."""
 
@@ -169,9 +173,11 @@ Answer = Welcome | Refused | Pong
 Inbound = Ping | Payload | Consensus
 
 encode = msgspec.msgpack.Encoder().encode
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_inbound: msgspec.msgpack.Decoder[Inbound] = msgspec.msgpack.Decoder(Inbound)
 decode_greeting = msgspec.msgpack.Decoder(Hello).decode
-decode_answer = msgspec.msgpack.Decoder(Answer).decode
-decode_inbound: msgspec.msgpack.Decoder[Inbound] = msgspec.msgpack.Decoder(Inbound)
+decode_answer = _answers.decode
+decode_inbound = _inbound.decode
 
 
 # -- log entries

@@ -26,6 +26,8 @@ class RaftOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of applied log entries after which a snapshot is made, whatever their number."""
     entry_bytes_max: int = 1 << 20
     """Largest log entry, and so the largest single command (less a few bytes of framing)."""
+    entry_commands_max: int = 1024
+    """Most commands in one log entry, which is applied in one go and holds the event loop meanwhile."""
     queue_max: int = 20_000
     """Proposals that may wait for their entry to be formed."""
     journal_segment_bytes: int = 16 << 20
