@@ -9,6 +9,7 @@ renewal can contradict the answer.
 
 import base64
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -100,22 +101,26 @@ def with_index(answer: Answer, applied_index: int) -> Answer:
 def held(view: View, tenant: str, key: str) -> results.Held:
     """Who has the key and how many wait for it, as a refusal says it."""
     state = view.table.key_state(tenant, key)
+    queue = view.table.key_queue(tenant, key)
     return results.Held(
         key=key,
         holders=[holder_of(grant) for grant in view.holders(tenant, key)],
-        waiters=len(view.queue(tenant, key)),
+        waiters=len(queue) if queue is not None else 0,
         blocked_until_ms=state.blocked_until_ms if state is not None else 0,
     )
 
 
 def waiting(view: View, waiter: Waiter) -> results.Waiting:
-    """Where a queued acquire stands."""
+    """Where a queued acquire stands, as the machine itself would say it. Cheap in a long queue."""
     key = waiter.keys[0]
-    ahead = [other.owner for other in view.queue(waiter.tenant, key) if other.ticket < waiter.ticket]
+    table = view.table
+    queue = table.key_queue(waiter.tenant, key)
+    position = queue.position(waiter.ticket) if queue is not None else 1
+    before = islice(queue.in_order(), min(position - 1, AHEAD_SHOWN_MAX)) if queue is not None else ()
     return results.Waiting(
-        position=len(ahead) + 1,
-        holders=[holder_of(grant) for grant in view.holders(waiter.tenant, key)[:AHEAD_SHOWN_MAX]],
-        ahead=ahead[:AHEAD_SHOWN_MAX],
+        position=position,
+        holders=[holder_of(grant) for grant in view.holders(waiter.tenant, key)],
+        ahead=[table.waiters[ref].owner for ref in before],
     )
 
 
@@ -188,9 +193,10 @@ def _get_record(tenant: str, request: GetRecordRequest, view: View) -> Answer:
 
 def _get_session(tenant: str, request: GetSessionRequest, view: View) -> Answer:
     session = view.table.session(tenant, request.session_id)
-    if session is None:
+    expired = (tenant, request.session_id) in view.table.expired_sessions
+    if session is None and not expired:
         return Problem("no_session", "no such session is known")
-    if not view.live(session.deadline_ms):
+    if session is None or not view.live(session.deadline_ms):
         return Problem("session_expired", "the session was not renewed in time")
     leases = view.table.lease_count(tenant, request.session_id)
     return SessionReply(session=session_body(session, leases, view.now_ms))
