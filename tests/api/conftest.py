@@ -19,6 +19,12 @@ from tenure_cluster.settings import Config, Http, Leases, Member, Peer
 
 START_TIMEOUT_S = 20.0
 
+CONNECTIONS_MAX = 20
+READ_TIMEOUT_MS = 600
+IDLE_TIMEOUT_MS = 1_200
+WRITE_TIMEOUT_MS = 600
+"""Limits of the front that the fixture ``small`` starts."""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -126,6 +132,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     running = RunningNode(tmp_path_factory.mktemp("node"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def small(node: RunningNode) -> int:
+    """Port of a front of the node that has small limits."""
+    limits = HttpLimits(
+        connections_max=CONNECTIONS_MAX,
+        read_timeout_ms=READ_TIMEOUT_MS,
+        idle_timeout_ms=IDLE_TIMEOUT_MS,
+        write_timeout_ms=WRITE_TIMEOUT_MS,
+    )
+    return node.serve_also(limits)
 
 
 @pytest.fixture

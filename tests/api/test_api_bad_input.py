@@ -333,9 +333,9 @@ NOT_HTTP = [
 
 
 @pytest.mark.parametrize("data", NOT_HTTP, ids=[f"not HTTP {n}" for n in range(len(NOT_HTTP))])
-async def test_what_is_not_http_is_refused_or_cut_off(node: RunningNode, data: bytes) -> None:
+async def test_what_is_not_http_is_refused_or_cut_off(node: RunningNode, small: int, data: bytes) -> None:
     before = node.last_index()
-    async with await Wire.open(node.port) as wire:
+    async with await Wire.open(small) as wire:
         wire.send(data)
         answered = await wire.closed(within_s=15)
         if answered:
@@ -343,7 +343,7 @@ async def test_what_is_not_http_is_refused_or_cut_off(node: RunningNode, data: b
             assert head.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 ", b"HTTP/1.1 405 ")), answered
             assert json.loads(body)["code"] in ("invalid", "no_route", "method_not_allowed")
     assert node.last_index() == before
-    assert (await ask(node.port, "GET", "/livez")).status == 200
+    assert (await ask(small, "GET", "/livez")).status == 200
 
 
 async def test_too_large_is_said_before_the_body_is_sent(node: RunningNode) -> None:

@@ -117,7 +117,16 @@ def results(answers: list[Reply | Problem]) -> dict[str, list[Any]]:
     """The body of a batch's answer."""
     return {
         "results": [
-            document(answer) if isinstance(answer, Problem) else _results[type(answer)][1](answer)
-            for answer in answers
+            _refused(position, answer) if isinstance(answer, Problem) else _results[type(answer)][1](answer)
+            for position, answer in enumerate(answers)
         ]
     }
+
+
+def _refused(position: int, problem: Problem) -> dict[str, Any]:
+    """The problem document of one operation; the path of a fault starts at the batch's own body."""
+    result = document(problem)
+    path = result.get("path")
+    if isinstance(path, str) and not path.startswith("$.ops"):
+        result["path"] = f"$.ops[{position}]{path[1:]}"
+    return result
