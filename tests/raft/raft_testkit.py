@@ -1,7 +1,7 @@
 """Whole clusters in one process: real loop, real loopback TCP, real disks, a trivial state machine.
 
-Between every two nodes there is a small TCP proxy for each direction, since links are directed. A cut proxy swallows all
-that comes, as a network does that loses packets; nothing in the product knows of it.
+Between every two nodes there is a small TCP proxy for each direction, since links are directed. A cut proxy
+swallows all that comes, as a network does that loses packets; nothing in the product knows of it.
 """
 
 import asyncio
@@ -287,7 +287,8 @@ class Cluster:
         raise AssertionError(f"{command!r} was not applied within {timeout_s} s")
 
     async def agree(self, timeout_s: float = 10.0) -> None:
-        """All nodes that are up reach the same state, with everything applied that the leader has committed."""
+        """All nodes that are up reach the same state, with everything applied that the leader has
+        committed."""
 
         def equal() -> bool:
             states = {(member.node.status().applied_index, member.machine.digest) for member in self.up}

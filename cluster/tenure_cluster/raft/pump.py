@@ -63,6 +63,10 @@ INBOUND_BYTES_MAX: Final = 16 << 20
 """Messages that wait for a round; beyond, nothing is read from any peer until the round."""
 
 
+MESSAGE_OVERHEAD_BYTES: Final = 256
+"""What a message in memory costs besides what it carries, roughly."""
+
+
 class Raft:
     """One member of the cluster. All methods belong to the thread of the event loop that ran `start`.
 
@@ -142,6 +146,7 @@ class Raft:
         self._told: tuple[Role, str | None, int] = ("follower", None, 0)
         self._drained: asyncio.Event | None = None
         self._stopping = False
+        self._closing = False
         self._stopped = False
 
     # -- life
@@ -201,6 +206,7 @@ class Raft:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.election_timeout_min_ms / 1000):
                     await self._drained.wait()
+        self._closing = True
         if self._sync_ended is not None:
             await self._sync_ended
         if self._stopped:
@@ -384,7 +390,7 @@ class Raft:
 
     def _turn(self) -> None:
         self._turn_scheduled = False
-        if self._stopped or self._syncing_since_s is not None:
+        if self._stopped or self._closing or self._syncing_since_s is not None:
             return
         try:
             self._round()
@@ -448,6 +454,8 @@ class Raft:
     def _barrier(self, consensus: Consensus) -> None:
         assert self._journal is not None
         ticket = self._journal.flush_batch()
+        if ticket is None:
+            consensus.synced()
         self._send(consensus.take_early())
         held = consensus.take_held()
         if ticket is None:
@@ -599,7 +607,7 @@ class Raft:
 
     def on_consensus(self, peer: str, message: wire.Consensus, size: int) -> None:
         self._inbound.append((peer, message))
-        self._inbound_bytes += size
+        self._inbound_bytes += size + MESSAGE_OVERHEAD_BYTES
         if self._inbound_bytes > INBOUND_BYTES_MAX:
             self._transport.pause(True)
         self._kick()

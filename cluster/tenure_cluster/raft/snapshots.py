@@ -53,9 +53,9 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class _Outgoing:
     """One follower's transfer. `offset`: of the next piece, None until the follower has said what it has."""
 
-    def __init__(self, reader: SnapshotReader) -> None:
-        self.reader = reader
-        self.info = reader.info
+    def __init__(self, info: SnapshotInfo) -> None:
+        self.info = info
+        self.reader: SnapshotReader | None = None
         self.offset: int | None = None
         self.reading = False
 
@@ -70,7 +70,6 @@ class _Incoming:
         self.receiver = receiver
         self.installing = False
         self.peer = ""
-        self.last = message
 
 
 class Snapshots:
@@ -171,13 +170,25 @@ class Snapshots:
         info = self._store.latest()
         assert info is not None, "the log is compacted only when there is a snapshot"
         self._drop_outgoing(peer)
-        self._outgoing[peer] = _Outgoing(self._store.reader(info))
+        self._outgoing[peer] = _Outgoing(info)
         return info.index
 
     def ask(self, peer: str) -> None:
         """Send the empty piece: a heartbeat, and the question what has arrived."""
-        if (transfer := self._outgoing.get(peer)) is not None:
-            self._send(peer, transfer, transfer.offset or 0, b"")
+        transfer, office = self._outgoing.get(peer), self._consensus().office
+        if transfer is None or office is None:
+            return
+        if transfer.reader is None and (newest := self._store.latest()) is not None:
+            try:
+                transfer.reader = self._store.reader(newest)
+            except FileNotFoundError:
+                # A newer one has taken its name away a moment ago, and will be the latest at the next
+                # heartbeat.
+                pass
+            else:
+                transfer.info = newest
+                office.followers[peer].begin_snapshot(newest.index)
+        self._send(peer, transfer, transfer.offset or 0, b"")
 
     def answered(self, peer: str, message: wire.SnapshotReply) -> None:
         """The follower has answered a piece."""
@@ -195,16 +206,22 @@ class Snapshots:
 
     def _send_more(self, peer: str, transfer: _Outgoing) -> None:
         office = self._consensus().office
+        reader = transfer.reader
         if self._outgoing.get(peer) is not transfer or office is None or transfer.offset is None:
             return
-        if transfer.reading or transfer.offset >= transfer.info.size or not office.followers[peer].may_send:
+        if (
+            reader is None
+            or transfer.reading
+            or transfer.offset >= transfer.info.size
+            or not office.followers[peer].may_send
+        ):
             return
         offset = transfer.offset
         piece = b""
 
         def read() -> None:
             nonlocal piece
-            piece = transfer.reader.read_at(offset, PIECE_BYTES)
+            piece = reader.read_at(offset, PIECE_BYTES)
 
         def done(error: BaseException | None) -> None:
             transfer.reading = False
@@ -232,7 +249,7 @@ class Snapshots:
 
     def _drop_outgoing(self, peer: str) -> None:
         transfer = self._outgoing.pop(peer, None)
-        if transfer is not None:
+        if transfer is not None and transfer.reader is not None:
             # Behind a read that may still be under way.
             self._disk.run(transfer.reader.close, lambda error: None)
 
@@ -254,7 +271,7 @@ class Snapshots:
         incoming = self._incoming_for(message)
         if incoming is None:
             return
-        incoming.peer, incoming.last = peer, message
+        incoming.peer = peer
         receiver = incoming.receiver
         if message.data and not incoming.installing and message.offset == receiver.received:
             try:
@@ -317,7 +334,7 @@ class Snapshots:
             self._entries = self._bytes = 0
             self.installed += 1
             logger.info("installed the snapshot at %d of %s", info.index, incoming.peer)
-        consensus.reply_snapshot(incoming.peer, incoming.last, info.size, done=True)
+        # The leader hears of it when it next asks.
 
     def stop(self) -> None:
         """No callback has an effect any more; what is unfinished on the disk is removed at the next start."""

@@ -41,6 +41,8 @@ BACKOFF_MAX_S: Final = 1.0
 PING_INTERVAL_S: Final = 1.0
 UNANSWERED_PINGS_MAX: Final = 3
 SILENT_INTERVALS_MAX: Final = 5
+ACCEPTED_MAX: Final = 256
+"""Connections that may be open at a time, those that have not yet said who they are among them."""
 STRANGERS_REMEMBERED_MAX: Final = 1024
 """Addresses whose refusal has been logged once."""
 
@@ -218,7 +220,9 @@ class _Accepted(_Framed):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._owner.accepted.add(self)
+        if not self._owner.admits(self):
+            self.fail("too many connections")
+            return
         self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.fail, "no Hello")
 
     def frame_received(self, body: bytes) -> None:
@@ -302,8 +306,8 @@ class Transport:
         self.accepted: set[_Accepted] = set()
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._peers = dict(peers)
-        self._listen = listen
+        self._peers = {peer: split_address(address) for peer, address in peers.items()}
+        self._listen = split_address(listen)
         self._clock = clock
         self._links: dict[str, _Dialled] = {}
         self._inbound: dict[str, _Accepted] = {}
@@ -320,7 +324,7 @@ class Transport:
 
     async def start(self) -> None:
         """Listen, and begin to dial. Raises OSError if the address cannot be had."""
-        host, port = split_address(self._listen)
+        host, port = self._listen
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Accepted(self), host, port)
         for peer in self._peers:
@@ -388,7 +392,7 @@ class Transport:
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _dial(self, peer: str) -> _Dialled | None:
-        host, port = split_address(self._peers[peer])
+        host, port = self._peers[peer]
         self._epoch += 1
         link = _Dialled(self, peer, self._epoch)
         try:
@@ -435,6 +439,13 @@ class Transport:
         return link is not None and link.outbox_bytes + size <= self.outbox_bytes_max // 2
 
     # -- accepting
+
+    def admits(self, connection: _Accepted) -> bool:
+        """L7: strangers cannot take all the descriptors of the process."""
+        if self._stopped or len(self.accepted) >= ACCEPTED_MAX:
+            return False
+        self.accepted.add(connection)
+        return True
 
     def why_refuse(self, hello: wire.Hello) -> str | None:
         if hello.version != wire.PROTOCOL_VERSION:
