@@ -219,7 +219,7 @@ async def test_without_a_leader_a_call_waits_a_little_and_is_refused_as_not_exec
         node = await running.follower()
         for part in running.parts.values():
             running.isolate(part)
-        await until(lambda: node.raft.leader_id is None, "the leader to be forgotten")
+        await until(lambda: node.service.leadership.reachable is None, "the leader to be out of reach")
         loop = asyncio.get_running_loop()
         started = loop.time()
         problem = await refused(ask(node, "acquire", key="k", owner="a", ttl_ms=30_000))
@@ -236,7 +236,7 @@ async def test_a_call_without_a_leader_goes_on_as_soon_as_there_is_one(tmp_path:
         node = await running.follower()
         for part in running.parts.values():
             running.isolate(part)
-        await until(lambda: node.raft.leader_id is None, "the leader to be forgotten")
+        await until(lambda: node.service.leadership.reachable is None, "the leader to be out of reach")
         asked = asking(node, "acquire", key="k", owner="a", ttl_ms=30_000)
         await asyncio.sleep(0.05)
         running.heal()
@@ -250,7 +250,7 @@ async def test_few_may_wait_for_a_leader_at_once(tmp_path: Path) -> None:
         node = await running.follower()
         for part in running.parts.values():
             running.isolate(part)
-        await until(lambda: node.raft.leader_id is None, "the leader to be forgotten")
+        await until(lambda: node.service.leadership.reachable is None, "the leader to be out of reach")
         loop = asyncio.get_running_loop()
         waiting = [asking(node, "acquire", key="k", owner="a", ttl_ms=30_000) for _ in range(10)]
         started = loop.time()

@@ -98,6 +98,7 @@ class Forwarding:
 
     def on_link(self, peer: str, up: bool) -> None:
         """The link to `peer` is up or down."""
+        self._leadership.on_link(peer, up)
         if not up:
             self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
             if self.on_peer_lost is not None:

@@ -257,6 +257,8 @@ class LeaseService:
                 return Readiness(ready=False, reason="the leader is out of contact with a quorum")
         elif status.leader_id is None:
             return Readiness(ready=False, reason="no leader is known")
+        elif not status.quorum or status.leader_id not in status.connected:
+            return Readiness(ready=False, reason="the node is out of contact with its leader")
         return Readiness(ready=True, reason="serving")
 
     @property
@@ -307,12 +309,12 @@ class LeaseService:
                 self._office.execute(asks[0], lambda outcome: done([outcome]))
             else:
                 self._office.execute_all(asks, done)
-        elif raft.leader_id is not None:
+        elif (leader := self.leadership.reachable) is not None:
             if all(ask.idempotent for ask in asks):
                 now = loop.time()
                 share = self._config.calls.timeout_ms / 1000 / ATTEMPTS_PER_CALL
                 deadline = min(deadline, max(now, call.slice_ends) + share)
-            number = self.forwarding.ask(raft.leader_id, asks, done)
+            number = self.forwarding.ask(leader, asks, done)
         else:
             return [NoAnswer.NOT_EXECUTED] * len(asks)
         if future.done():
@@ -359,7 +361,7 @@ class LeaseService:
             now = loop.time()
             if now >= call.deadline:
                 return False
-            if self._raft.is_leader() or self._raft.leader_id is not None:
+            if self._raft.is_leader() or leadership.reachable is not None:
                 call.give_up_at = None
                 return True
             if call.give_up_at is None:
@@ -379,8 +381,12 @@ class LeaseService:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
         if self._raft.leader_id is None:
-            return Problem("no_leader", "no leader is known to this node", {}, RETRY_S)
-        return Problem("no_leader", "the leader did not answer in time", {}, RETRY_S)
+            detail = "no leader is known to this node"
+        elif self._raft.is_leader() or self.leadership.reachable is not None:
+            detail = "the leader did not answer in time"
+        else:
+            detail = "this node has no link to the leader that it last knew"
+        return Problem("no_leader", detail, {}, RETRY_S)
 
     def _read_stale(self, ask: Ask) -> Answer:
         """Answer from this node's own replica, which may be behind, and say how far it is."""
@@ -429,10 +435,11 @@ class LeaseService:
         """Abandon an acquire behind all its attempts: its caller is gone, or can't ask for it again."""
         if not ask.sent or not isinstance(ask.request, AcquireRequest):
             return
-        request = AbandonRequest(request_id=ask.request.request_id or "", session_id=ask.request.session_id)
-        abandon = Ask("abandon", ask.tenant, request)
+        request_id, session_id = ask.request.request_id or "", ask.request.session_id
+        abandon = Ask("abandon", ask.tenant, AbandonRequest(request_id=request_id, session_id=session_id))
         if self._raft.is_leader():
-            self._office.execute(abandon, lambda outcome: None)
+            # Past admission: it takes load away.
+            self.proposer.abandon(ask.tenant, request_id, session_id, lambda settled: None)
         elif not self._closing and len(self._give_ups) < GIVE_UPS_MAX:
             task = asyncio.get_running_loop().create_task(self._abandon(abandon))
             self._give_ups.add(task)

@@ -4,7 +4,7 @@ The queue itself is replicated state; what is kept here belongs to open connecti
 any time: the caller asks again with the same request_id and finds its place. The steps of one poll:
 
     propose Acquire(wait)   the answer may be final at once, or `Waiting`: then the poll is registered
-    registered              until its slice is over, its grant appears, its place is gone, or the office is lost
+    registered              until its slice is over, a grant appears, its place is gone, the office is lost
     grant appears           propose Claim, answer only when that is applied: the full TTL counts from there
     slice is over           answer where it stands in the queue; a caller without a request_id of its own
                             can't ask again, so its acquire is abandoned and refused as held

@@ -6,15 +6,18 @@ cost one round.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from tenure_cluster.raft import NoQuorum, NotLeader, Raft
 from tenure_cluster.service import reads
 from tenure_cluster.service.answers import RETRY_S
-from tenure_cluster.service.asks import Ask, Done, NoAnswer
+from tenure_cluster.service.asks import Answer, Ask, Done, NoAnswer
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.proposals import Proposer, Settled
 from tenure_cluster.service.replica import Replica
+
+_log = logging.getLogger("tenure.service")
 
 
 class Reader:
@@ -77,7 +80,7 @@ class Reader:
         undecided = []
         for ask, done in batch:
             view = reads.View(table, table.time_ms, now_ms)
-            answer = reads.read(ask, view)
+            answer = _read(ask, view)
             if view.undecided and not final:
                 undecided.append((ask, done))
             else:
@@ -114,3 +117,13 @@ class Reader:
         self._batch += self._new
         self._new = []
         self._fail(NoAnswer.NOT_EXECUTED)
+
+
+def _read(ask: Ask, view: reads.View) -> Answer:
+    """A read that fails is a bug, but it has changed nothing: no reason to stop the node for whoever asks it
+    again."""
+    try:
+        return reads.read(ask, view)
+    except Exception:
+        _log.exception("a read failed: %s", ask.operation)
+        return Problem("internal", "the read failed; the leader's log says why")

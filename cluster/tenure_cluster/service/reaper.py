@@ -65,13 +65,19 @@ class Reaper:
         while True:
             if loop.time() - self._looked_at_disk >= 1:
                 self._looked_at_disk = loop.time()
-                self._admission.note_free_bytes(self._free_bytes())
+                self._admission.note_free_bytes(self._measured_free_bytes())
             if self._raft.serving():
                 await asyncio.sleep(await self._turn() / 1000)
             elif self._raft.is_leader():
                 await asyncio.sleep(LOOK_MS / 1000)
             else:
                 await self._leadership.changed(IDLE_S)
+
+    def _measured_free_bytes(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError:
+            return 0  # a directory that can't be measured has no room for anything new
 
     async def _turn(self) -> int:
         """End what is due, tick if nothing else moved the log; answer for how many ms there is nothing to
