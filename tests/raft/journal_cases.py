@@ -3,6 +3,7 @@
 import random
 
 from disk_model import ModelDisk
+
 from tenure_cluster.raft.journal import Entry, Journal
 
 SEGMENT_BYTES = 64 << 10

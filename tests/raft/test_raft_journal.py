@@ -5,6 +5,7 @@ import errno
 import pytest
 from disk_model import ModelDisk
 from journal_cases import append, commit, open_journal, segments, state, write
+
 from tenure_cluster.raft.journal import Entry, InconsistentLog, Journal, JournalDamaged, JournalFailed
 
 

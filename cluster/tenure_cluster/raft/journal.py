@@ -181,8 +181,9 @@ class Journal:
         if not 0 <= entryFrom < len(entries):
             return
         index = entries[entryFrom][1]
-        self._log.cut(index)
-        self._records.append((records.Kind.CUT, index))
+        term_before = entries[entryFrom - 1][2] if entryFrom else self._log.floor_term
+        self._log.cut(index, term_before)
+        self._records.append((records.Kind.CUT, index, term_before))
         self._lower_durable(index - 1)
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803

@@ -50,17 +50,22 @@ class Log:
         self.entries.append(entry)
         self.bytes += len(command)
 
-    def cut(self, first_index: int) -> None:
-        """Take away all entries from ``first_index`` on."""
+    def cut(self, first_index: int, term_before: int) -> None:
+        """Take away all entries from ``first_index`` on; ``term_before`` is the term of the entry before that.
+
+        That may be before the first entry here: in the replay of a journal whose older segments, which a later
+        restart of the log has made void, are already gone.
+        """
         last_index = self.last_index
-        if last_index is None or not first_index <= last_index + 1:
-            raise InconsistentLog(f"cut at {first_index} beyond the last entry {last_index}")
-        first_kept = last_index + 1 - len(self.entries)
-        if first_index < first_kept:
-            raise InconsistentLog(f"cut at {first_index} before the first entry {first_kept}")
-        position = first_index - first_kept
+        if last_index is None or first_index > last_index + 1:
+            raise InconsistentLog(f"cut at {first_index}, after the last entry {last_index}")
+        position = first_index - (last_index + 1 - len(self.entries))
+        if position <= 0:
+            self.floor_index, self.floor_term, position = first_index - 1, term_before, 0
         self.bytes -= sum(len(entry[0]) for entry in self.entries[position:])
         del self.entries[position:]
+        if self.last_term != term_before:
+            raise InconsistentLog(f"cut at {first_index}, where the term before is {self.last_term}")
 
     def forget(self, count: int) -> None:
         """Keep only what follows the first ``count`` entries, which a durable snapshot covers."""

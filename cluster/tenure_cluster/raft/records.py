@@ -14,7 +14,7 @@ from tenure_cluster.raft.segment import FRAME_BODY_BYTES_MAX
 
 class Kind:
     CUT: Final = 1
-    """(CUT, index): entries from this index on are taken away."""
+    """(CUT, index, term of the entry before): entries from this index on are taken away."""
     TERM: Final = 2
     """(TERM, term, voted_for)"""
     BASE: Final = 3
@@ -51,8 +51,8 @@ def replay(log: Log, record: Any) -> None:
             log.add(record)
         case (Kind.TERM, int(term), None | str() as voted_for):
             log.set_term(term, voted_for)
-        case (Kind.CUT, int(first_index)):
-            log.cut(first_index)
+        case (Kind.CUT, int(first_index), int(term_before)):
+            log.cut(first_index, term_before)
         case (Kind.BASE, tuple(entries)):
             log.restart(_entries(entries))
         case _:
