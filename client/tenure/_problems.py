@@ -31,6 +31,9 @@ before."""
 NOT_FOUND: Final = frozenset({"not_held", "no_record", "no_session"})
 """Refusals that a read answers with None."""
 
+SESSION_LOOKUPS: Final = frozenset({"session", "close_session"})
+"""Calls that ask whether there is such a session. To all others its end is a loss."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -80,6 +83,8 @@ def refusal(call: str, problem: Problem) -> TenureError:
     """The error that an answered refusal of this call is raised as."""
     code, detail, request_id = problem.code, problem.detail, problem.request_id
     members = problem.members
+    if code == "no_session" and call not in SESSION_LOOKUPS:
+        return LeaseLost(code, code=code, detail=detail, request_id=request_id)
     if code in NOT_FOUND:
         return NotFound(code=code, detail=detail, request_id=request_id)
     if code in ("held", "deadlock") or (code == "mode_conflict" and call != "commit"):

@@ -415,13 +415,7 @@ class Client:
             return None
 
     async def _ask(self, request: Request[A]) -> A:
-        """The answer. Not found can only mean that the session named by the call is over."""
-        try:
-            return (await self._perform(self._call(request))).value
-        except NotFound as error:
-            raise LeaseLost(
-                error.code, code=error.code, detail=error.detail, request_id=error.request_id
-            ) from error
+        return (await self._perform(self._call(request))).value
 
     async def _abandon_shielded(self, request_id: str, session_id: str | None) -> bool:
         """Abandon an acquire, and don't let a second cancellation stop that. True if it is certain that

@@ -56,7 +56,7 @@ def running_pid(directory: Path) -> int | None:
     path = directory / PID_FILE_NAME
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -15,7 +15,7 @@ EXPECTED: dict[str, type[tenure.TenureError] | str] = {
     "forbidden": tenure.NotAuthorized,
     "not_held": NotFound,
     "no_record": NotFound,
-    "no_session": NotFound,
+    "no_session": tenure.LeaseLost,
     "no_route": tenure.InvalidRequest,
     "method_not_allowed": tenure.InvalidRequest,
     "held": tenure.LeaseUnavailable,
@@ -98,6 +98,11 @@ def test_a_refused_commit_names_the_floor() -> None:
 
 def test_a_guard_of_another_mode_refuses_the_commit() -> None:
     assert isinstance(_refused("commit", "mode_conflict"), tenure.CommitRefused)
+
+
+@pytest.mark.parametrize("call", ["session", "close_session"])
+def test_looking_for_a_session_that_is_not_there_is_no_loss(call: str) -> None:
+    assert isinstance(_refused(call, "no_session"), NotFound)
 
 
 @pytest.mark.parametrize("code", ["lost", "session_expired"])

@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from dev_process import DevProcess, environment, until
+
+from tenure.cli import cli
 
 pytestmark = pytest.mark.process
 
@@ -22,19 +25,33 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevProcess]:
         yield running
 
 
+@dataclass
+class Done:
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
 class Tenure:
-    """The command line, told where the cluster is by TENURE_ENDPOINTS."""
+    """The command line, told where the cluster is by TENURE_ENDPOINTS. It runs in this process, except in
+    `process`."""
 
     def __init__(self, endpoints: str) -> None:
         self.environment = environment() | {"TENURE_ENDPOINTS": endpoints}
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
+    def __call__(self, *arguments: str, stdin: bytes | None = None) -> Done:
+        done = CliRunner(env=self.environment).invoke(cli, arguments, prog_name="tenure", input=stdin)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Done(done.exit_code, done.stdout_bytes, done.stderr_bytes)
+
+    def process(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [sys.executable, "-m", "tenure.cli", *arguments],
-            capture_output=True,
-            input=stdin,
             env=self.environment,
-            timeout=60,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def ok(self, *arguments: str, stdin: bytes | None = None) -> dict:
@@ -116,11 +133,7 @@ def test_the_same_request_id_finds_the_same_grant(tenure: Tenure, key: str) -> N
 
 def test_a_waiting_acquire_shows_in_the_queue_and_is_granted_by_the_release(tenure: Tenure, key: str) -> None:
     lease = tenure.ok("acquire", key, "--owner", "agent-a")["lease"]
-    waiting: list[dict] = []
-    waiter = threading.Thread(
-        target=lambda: waiting.append(tenure.ok("acquire", key, "--owner", "agent-b", "--wait", "30s"))
-    )
-    waiter.start()
+    waiting = tenure.process("acquire", key, "--owner", "agent-b", "--wait", "30s", "-o", "json")
     until("the waiter", lambda: tenure.ok("queue", key)["waiters_total"] == 1)
     queue = tenure.ok("queue", key)
     assert [holder["owner"] for holder in queue["holders"]] == ["agent-a"]
@@ -128,26 +141,23 @@ def test_a_waiting_acquire_shows_in_the_queue_and_is_granted_by_the_release(tenu
     text = tenure.text("queue", key).splitlines()
     assert [line.split()[:2] for line in text if "agent" in line] == [["holds", "agent-a"], ["1", "agent-b"]]
     tenure.ok("release", lease["lease_id"])
-    waiter.join()
-    assert waiting[0]["lease"]["owner"] == "agent-b"
-    assert waiting[0]["lease"]["token"] > lease["token"]
+    out, errors = waiting.communicate(timeout=30)
+    assert (waiting.returncode, errors) == (0, b"")
+    granted = json.loads(out)["lease"]
+    assert granted["owner"] == "agent-b"
+    assert granted["token"] > lease["token"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_wait_leaves_the_queue(tenure: Tenure, key: str, number: int, code: int) -> None:
     """T40: an interrupted acquire leaves nothing behind."""
     tenure.ok("acquire", key, "--owner", "agent-a")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tenure.cli", "acquire", key, "--owner", "agent-b", "--wait", "1m"],
-        env=tenure.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = tenure.process("acquire", key, "--owner", "agent-b", "--wait", "1m")
     until("the waiter", lambda: tenure.ok("queue", key)["waiters_total"] == 1)
     began = time.monotonic()
     process.send_signal(number)
     out, errors = process.communicate(timeout=20)
-    assert (process.returncode, out, errors) == (code, b"", b"")
+    assert (process.returncode, out, errors.strip()) == (code, b"", b"")
     assert tenure.ok("queue", key)["waiters_total"] == 0
     assert time.monotonic() - began < 20
 
@@ -257,6 +267,18 @@ def test_status_tells_which_node_is_unreachable(dev: DevProcess, tenure: Tenure)
     alone = tenure("status", "--endpoints", nobody)
     assert alone.returncode == 3
     assert b"no leader answered" in alone.stderr
+
+
+def test_the_process_ends_with_the_exit_code_of_what_happened(tenure: Tenure, key: str) -> None:
+    expected = {0: ("acquire", key), 1: ("get", f"{key}/none"), 2: ("acquire", key, "--ttl", "5")}
+    for code, arguments in expected.items():
+        process = tenure.process(*arguments)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == code
+        assert b"Traceback" not in errors
+    process = Tenure("http://127.0.0.1:1").process("get", key, "--timeout", "200ms")
+    process.communicate(timeout=30)
+    assert process.returncode == 3
 
 
 @pytest.mark.parametrize("command", [["get", "k"], ["acquire", "k"], ["list"], ["release", "x"]])

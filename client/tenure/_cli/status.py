@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +15,9 @@ from tenure.errors import TenureError
 if TYPE_CHECKING:
     from tenure.answers import Cluster
     from tenure.client import Client
+
+NODE_TIMEOUT_MS: Final = 1_500
+"""How long each node may take: a view of the cluster that comes late is no view of it."""
 
 
 @command(
@@ -44,7 +47,7 @@ def status(settings: Settings, console: Console) -> None:
         more = [url for url in dict.fromkeys(rest) if url in known]
         return views | dict(zip(more, await asyncio.gather(*map(one, more)), strict=True))
 
-    settings.timeout_ms = min(settings.timeout_ms, 3_000)
+    settings.timeout_ms = min(settings.timeout_ms, NODE_TIMEOUT_MS)
     views = perform(settings, ask)
     _print_status(console, views)
     if not any(not isinstance(view, TenureError) and view.role == "leader" for view in views.values()):
