@@ -1,0 +1,345 @@
+"""Random histories for the lease machine, written as bytes so that they shrink.
+
+A script is a list of steps of STEP_BYTES bytes. Each step is read as one command by looking at the
+model: most bytes pick a name, a deadline or a token that means something at that moment, some pick one
+that does not. A step that begins with zero does nothing, and zeros pick the first and plainest of every
+choice; so Hypothesis shrinks a failing script to the few steps that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from model_lease import (
+    CLAIM_WINDOW_MS,
+    KEY_MEMORY_MS,
+    REQUEST_MEMORY_MS,
+    WAITER_SILENCE_MS,
+    Model,
+    Row,
+    waiter_item_id,
+)
+
+T = TypeVar("T")
+
+STEP_BYTES = 14
+STEPS = 250
+
+TENANTS = ["acme", "acme", "acme", "zebra"]
+KEYS = ["k1", "k2", "k1", "käse/3"]
+OWNERS = ["ann", "bob", "cy"]
+REQUESTS = ["r0", "r1", "r2", "r3"]
+TTLS_MS = [10_000, 3_000, 60_000, 30_000, 1_000, 200_000]
+SESSION_TTLS_MS = [60_000, 10_000, 200_000, 3_000]
+GRACES_MS = [0, 0, 0, 2_000, 20_000]
+METADATA: list[dict[str, str]] = [{}, {"run": "7"}]
+LONG_STEPS_MS = [1_000, 3_000, 10_000, CLAIM_WINDOW_MS, WAITER_SILENCE_MS, REQUEST_MEMORY_MS]
+
+scripts = st.lists(st.binary(min_size=STEP_BYTES, max_size=STEP_BYTES), min_size=STEPS, max_size=STEPS)
+
+
+class Choices:
+    """The bytes of one step, spent one by one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def byte(self) -> int:
+        value = self.data[self.at] if self.at < len(self.data) else 0
+        self.at += 1
+        return value
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.byte() % len(options)]
+
+    def chance(self, percent: int) -> bool:
+        """True with about this chance; false for a zero byte."""
+        return self.byte() * 100 >= (100 - percent) * 256
+
+
+class Writer:
+    """Turns steps into stamped commands that fit the model's present state."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.minted = 0
+        self.now_ms = 0
+        self.session_ids: dict[str, list[str]] = {}
+
+    def command(self, data: bytes) -> tuple[int, Row] | None:
+        """The stamp and the command of one step; None for a step that does nothing."""
+        choices = Choices(data)
+        number = choices.byte()
+        if number == 0:
+            return None
+        at_ms = self.stamp(choices)
+        self.now_ms = max(at_ms, self.model.time)
+        tenant = choices.pick(TENANTS)
+        command = OPERATIONS[number % len(OPERATIONS)](self, choices, tenant)
+        self.minted += 1
+        return at_ms, {"tenant": tenant, **command, "wall_ms": 1_700_000_000_000 + self.minted}
+
+    def mint(self, letter: str) -> str:
+        return f"{letter}{self.minted}"
+
+    # Time.
+
+    def stamp(self, choices: Choices) -> int:
+        now = self.model.time
+        number = choices.byte()
+        if number < 186:
+            return now
+        if number < 230:
+            return now + 1 + choices.byte() * 4
+        if number < 246:
+            ahead = sorted({at for at in self.deadlines() if at > now})[:4]
+            return choices.pick(ahead) + choices.pick([0, -1, 1]) if ahead else now
+        if number < 249:
+            return now + choices.pick(LONG_STEPS_MS)
+        if number < 254:
+            return max(0, now - choices.pick([1, 50, 5_000, 1_000_000]))
+        if choices.chance(75):
+            return now + REQUEST_MEMORY_MS + choices.pick([0, -1, 1])
+        return now + KEY_MEMORY_MS + choices.pick([0, -1, 1]) if choices.chance(40) else now + 1
+
+    def deadlines(self) -> list[int]:
+        """Every moment at which something may change by itself."""
+        model = self.model
+        found = [row["deadline_ms"] for row in model.sessions]
+        found += [row["claim_deadline_ms"] for row in model.leases]
+        found += [row["poll_deadline_ms"] for row in model.waiters]
+        found += [row["blocked_until_ms"] for row in model.keys]
+        found += [row["idle_since_ms"] + KEY_MEMORY_MS for row in model.keys if row["idle_since_ms"] >= 0]
+        memories = [row["ended_ms"] for row in model.ended]
+        memories += [row["at_ms"] for row in model.given_up + model.answers]
+        return found + [at + REQUEST_MEMORY_MS for at in memories]
+
+    # Names.
+
+    def rows(self, table: list[Row], tenant: str) -> list[Row]:
+        return [row for row in table if row["tenant"] == tenant]
+
+    def some_lease_id(self, choices: Choices, tenant: str) -> str:
+        """Mostly of a present lease; else of one that was, that may come, of another tenant, or of none."""
+        present = self.rows(self.model.leases, tenant)
+        others = self.rows(self.model.ended, tenant) + self.rows(self.model.waiters, tenant)
+        others += self.model.leases
+        if present and not choices.chance(25):
+            return str(choices.pick(present)["lease_id"])
+        return str(choices.pick(others)["lease_id"]) if others else "nobody's"
+
+    def some_session_id(self, choices: Choices, tenant: str) -> str:
+        """Mostly an explicit session that is there; else one that was."""
+        present = [row["session_id"] for row in self.rows(self.model.sessions, tenant) if not row["private"]]
+        if present and not choices.chance(15):
+            return choices.pick(present)
+        return choices.pick((self.session_ids.get(tenant) or ["no-session"])[-4:])
+
+    # Commands.
+
+    def acquire(self, choices: Choices, tenant: str) -> Row:
+        known = self.asked(tenant)
+        command = {
+            "op": "acquire",
+            "wait": not choices.chance(35),
+            "owner": choices.pick(OWNERS),
+            "keys": [choices.pick(KEYS)],
+            "session_id": None,
+            "ttl_ms": None,
+            "request_id": self.mint("q"),
+            "remember": True,
+            "lease_ids": [self.mint("l")],
+            "mode": "exclusive",
+            "slots": 1,
+            "grace_ms": choices.pick(GRACES_MS),
+            "if_held": choices.pick(["return", "return", "conflict"]),
+            "metadata": choices.pick(METADATA),
+        }
+        how = choices.byte()
+        if how >= 170 and known:
+            row = choices.pick(known)
+            command |= {"request_id": row["request_id"], "session_id": row["scope"] or None}
+            command["remember"] = row["remember"]
+            if not choices.chance(10):
+                command["keys"] = [row["key"]]
+        elif choices.chance(60) and (self.session_ids.get(tenant) or choices.chance(10)):
+            command["session_id"] = self.some_session_id(choices, tenant)
+        if how % 8 == 7 and how < 170:
+            command["request_id"] = choices.pick(REQUESTS)
+        elif how % 8 == 6 and how < 170:
+            command["remember"] = False
+        if command["session_id"] is None:
+            command["ttl_ms"] = choices.pick(TTLS_MS)
+        return command
+
+    def asked(self, tenant: str) -> list[Row]:
+        """The acquires that may be asked again. One that need not be remembered is not asked after its
+        end, for then either answer is right."""
+        model = self.model
+        found = []
+        for row in self.rows(model.waiters, tenant) + self.rows(model.leases, tenant):
+            scope = row["session_id"]
+            session = model.session(tenant, scope)
+            if session is not None and session["private"]:
+                scope = ""
+            if row["remember"] or row in model.waiters or model.deadline(row) > self.now_ms:
+                found.append({**row, "scope": scope})
+        found += [row for row in self.rows(model.ended, tenant) if row["remember"]][-4:]
+        found += [{**row, "key": KEYS[0], "remember": True} for row in self.rows(model.given_up, tenant)][-2:]
+        return found
+
+    def claim(self, choices: Choices, tenant: str) -> Row:
+        open_ids = [
+            row["lease_id"] for row in self.rows(self.model.leases, tenant) if row["claim_deadline_ms"]
+        ]
+        if open_ids and not choices.chance(20):
+            return {"op": "claim", "lease_id": choices.pick(open_ids)}
+        return {"op": "claim", "lease_id": self.some_lease_id(choices, tenant)}
+
+    def renew(self, choices: Choices, tenant: str) -> Row:
+        command = {"op": "renew", "lease_id": None, "session_id": None, "ttl_ms": None}
+        if choices.chance(25):
+            command["ttl_ms"] = choices.pick(TTLS_MS)
+        if choices.chance(35):
+            command["session_id"] = self.some_session_id(choices, tenant)
+        else:
+            command["lease_id"] = self.some_lease_id(choices, tenant)
+        return command
+
+    def release(self, choices: Choices, tenant: str) -> Row:
+        return {"op": "release", "lease_id": self.some_lease_id(choices, tenant)}
+
+    def abandon(self, choices: Choices, tenant: str) -> Row:
+        known = self.asked(tenant)
+        if known and not choices.chance(15):
+            row = choices.pick(known)
+            return {"op": "abandon", "request_id": row["request_id"], "session_id": row["scope"] or None}
+        session_id = self.some_session_id(choices, tenant) if choices.chance(50) else None
+        return {"op": "abandon", "request_id": choices.pick(REQUESTS), "session_id": session_id}
+
+    def break_(self, choices: Choices, tenant: str) -> Row:
+        return {"op": "break_", "key": choices.pick(KEYS), "reason": "stuck", "actor": "operator"}
+
+    def commit(self, choices: Choices, tenant: str) -> Row:
+        model = self.model
+        named = self.rows(model.leases, tenant) or self.rows(model.ended, tenant)
+        if choices.chance(30):
+            named = self.rows(model.ended, tenant) or named
+        row = choices.pick(named) if named else {"key": KEYS[0], "token": 1, "lease_id": "nobody's"}
+        key = row["key"] if not choices.chance(10) else choices.pick(KEYS)
+        state = model.key(tenant, key) or {"floor": 0, "last_seq": 0, "guard_mode": None}
+        token, lease_id = row["token"], row["lease_id"]
+        doubt = choices.byte()
+        if doubt >= 236:
+            token = max(1, choices.pick([token - 1, token + 1, state["floor"], state["floor"]]))
+        elif doubt >= 216:
+            token, lease_id = state["floor"], self.some_lease_id(choices, tenant)
+        elif doubt >= 200:
+            lease_id = "nobody's"
+        mode = state["guard_mode"] or choices.pick(["current", "once", "sequence"])
+        if choices.chance(8):
+            mode = choices.pick(["current", "once", "sequence"])
+        seq = max(0, state["last_seq"] + choices.pick([1, 0, 2, -1])) if mode == "sequence" else None
+        how = choices.byte()
+        if how >= 250:
+            seq = 1 if seq is None else None
+        record = model.record(tenant, key)
+        present = record["revision"] if record else 0
+        return {
+            "op": "commit",
+            "key": key,
+            "slot": 1 if how == 249 else 0,
+            "lease_id": lease_id,
+            "token": token,
+            "mode": mode,
+            "seq": seq,
+            "op_id": [None, None, "o1", "o2"][how % 4],
+            "require_live": how % 8 < 5,
+            "if_revision": [None, None, None, present, present, 0, present + 1][how % 7],
+            "value": [b"v%d" % self.minted, b"", None][how % 3],
+            "binary": how % 2 == 0,
+            "digest": ["", "sha256:0"][how % 2],
+        }
+
+    def delete_record(self, choices: Choices, tenant: str) -> Row:
+        records = self.rows(self.model.records, tenant)
+        row = choices.pick(records) if records else {"key": KEYS[0], "revision": 0}
+        if_revision = choices.pick([None, row["revision"], row["revision"] + 1, 0])
+        return {"op": "delete_record", "key": row["key"], "if_revision": if_revision}
+
+    def open_session(self, choices: Choices, tenant: str) -> Row:
+        opened = self.session_ids.setdefault(tenant, [])
+        present = [row for row in self.rows(self.model.sessions, tenant) if not row["private"]]
+        session_id = self.mint("s")
+        if len(present) >= 4 or (opened and choices.chance(15)):
+            session_id = choices.pick(opened[-4:])
+        else:
+            opened.append(session_id)
+        return {
+            "op": "open_session",
+            "session_id": session_id,
+            "owner": choices.pick(OWNERS),
+            "ttl_ms": choices.pick(SESSION_TTLS_MS),
+            "metadata": choices.pick(METADATA),
+        }
+
+    def close_session(self, choices: Choices, tenant: str) -> Row:
+        return {"op": "close_session", "session_id": self.some_session_id(choices, tenant)}
+
+    def expire(self, choices: Choices, tenant: str) -> Row:
+        """The reaper's batch: what is due, or a few items that are not, no longer, or not quite."""
+        items = self.expirable()
+        if not choices.chance(50):
+            now = self.model.time
+            return {"op": "expire", "items": [item for item in items if item["deadline_ms"] <= now][:20]}
+        chosen = [dict(choices.pick(items)) for _ in range(1 + choices.byte() % 3)] if items else []
+        for item in chosen:
+            if choices.chance(35):
+                item["deadline_ms"] += choices.pick([-1, 1, -1_000, -10_000])
+        return {"op": "expire", "items": chosen}
+
+    def expirable(self) -> list[Row]:
+        model = self.model
+        found = [("session", row["tenant"], row["session_id"], row["deadline_ms"]) for row in model.sessions]
+        for row in model.leases:
+            found.append(("claim", row["tenant"], row["lease_id"], row["claim_deadline_ms"]))
+        for row in model.waiters:
+            found.append(("waiter", row["tenant"], waiter_item_id(row), row["poll_deadline_ms"]))
+        for row in model.keys:
+            found.append(("grace", row["tenant"], row["key"], row["blocked_until_ms"]))
+        return [dict(zip(("kind", "tenant", "id", "deadline_ms"), item, strict=True)) for item in found]
+
+    def tick(self, choices: Choices, tenant: str) -> Row:
+        return {"op": "tick"}
+
+
+def _weighted(*pairs: tuple[Callable[[Writer, Choices, str], Row], int]) -> list[Callable[..., Row]]:
+    return [make for make, weight in pairs for _ in range(weight)]
+
+
+OPERATIONS = _weighted(
+    (Writer.tick, 1),
+    (Writer.acquire, 18),
+    (Writer.claim, 5),
+    (Writer.renew, 4),
+    (Writer.release, 4),
+    (Writer.abandon, 2),
+    (Writer.break_, 1),
+    (Writer.commit, 8),
+    (Writer.delete_record, 1),
+    (Writer.open_session, 4),
+    (Writer.close_session, 1),
+    (Writer.expire, 4),
+)
+"""What a step's first byte picks: what more depends on more often, the plainest first."""
+
+
+def describe(at_ms: int, command: Row) -> str:
+    """One line for a failing history."""
+    shown: list[Any] = [
+        f"{name}={value!r}" for name, value in command.items() if name not in ("op", "wall_ms")
+    ]
+    return f"at {at_ms:>9} {command['op']}({', '.join(shown)})"

@@ -1,0 +1,86 @@
+"""The lease machine agrees with an independently written model over random histories.
+
+Continuous integration plays a fixed set of histories. For a longer campaign with fresh ones:
+
+    TENURE_MODEL_EXAMPLES=20000 pytest -s tests/lease/test_lease_model.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from model_compare import Comparison
+from model_scripts import STEPS, scripts
+
+STEPS_MIN = 200_000
+EXAMPLES = 900
+
+CAMPAIGN = int(os.environ.get("TENURE_MODEL_EXAMPLES", "0"))
+
+SETTINGS = settings(
+    max_examples=CAMPAIGN or EXAMPLES,
+    derandomize=not CAMPAIGN,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+MARKS = [
+    "acquire Deadlock",
+    "acquire Held",
+    "acquire Lost reason=abandoned",
+    "acquire Lost reason=broken",
+    "acquire Lost reason=expired",
+    "acquire Lost reason=released",
+    "acquire SessionExpired",
+    "acquire Waiting",
+    "acquire Granted replayed=True claimed=True",
+    "acquire Granted replayed=False claimed=True",
+    "claim Granted replayed=False claimed=True",
+    "claim Lost reason=expired",
+    "renew Lost reason=expired",
+    "renew Lost reason=released",
+    "renew Renewed",
+    "renew SessionExpired",
+    "renew SessionIs",
+    "release Lost reason=expired",
+    "release Released already=False",
+    "release Released already=True",
+    "abandon Abandoned had=True",
+    "break_ Broken",
+    "commit Committed",
+    "commit CommitRefused code=stale_token",
+    "commit CommitRefused code=token_used",
+    "commit CommitRefused code=seq_replayed",
+    "commit CommitRefused code=not_live",
+    "commit CommitRefused code=revision_conflict",
+    "commit GuardConflict",
+    "close_session SessionClosed",
+    "delete_record RecordDeleted",
+    "released then granted",
+    "expired then granted",
+    "broken then granted",
+    "queue_left then granted",
+    "restarts",
+]
+"""What a campaign must have met at least MARK_MIN times; one that stayed too tame has shown little."""
+
+MARK_MIN = 20
+
+
+def test_the_machine_agrees_with_the_model_over_200_000_random_steps() -> None:
+    counts: Counter[str] = Counter()
+
+    @SETTINGS
+    @given(scripts)
+    def agrees(script: list[bytes]) -> None:
+        Comparison(counts=counts).play(script)
+
+    agrees()
+    print(f"{counts['steps']} steps in histories of at most {STEPS}")  # noqa: T201
+    tame = [mark for mark in MARKS if counts[mark] < MARK_MIN]
+    assert not tame, f"met too rarely: {tame}"
+    assert counts["steps"] >= STEPS_MIN
