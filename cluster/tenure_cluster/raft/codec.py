@@ -34,7 +34,16 @@ def unpack(data: bytes, *, bytes_max: int, items_max: int = ITEMS_MAX) -> Any:
         raise Malformed(f"{len(data)} bytes, at most {bytes_max} are accepted")
     try:
         return msgpack.unpackb(
-            data, use_list=False, max_array_len=items_max, max_map_len=items_max, max_ext_len=0
+            data,
+            use_list=False,
+            max_array_len=items_max,
+            max_map_len=items_max,
+            max_ext_len=0,
+            ext_hook=_refuse_extension,
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise Malformed(f"not plain MessagePack: {error or type(error).__name__}") from error
+
+
+def _refuse_extension(code: int, data: bytes) -> None:
+    raise ValueError(f"an extension of type {code}")
