@@ -90,7 +90,7 @@ class Cluster:
         return [node["http"] for node in self.nodes]
 
     async def start(self) -> None:
-        http_port, peer_port = free_ports(HTTP_PORT, 3), free_ports(PEER_PORT, 3)
+        http_port, peer_port = free_ports(3)
         arguments = ["dev", "--nodes", "3", "--data-dir", str(self.directory), "-o", "json"]
         arguments += ["--http-port", str(http_port), "--peer-port", str(peer_port)]
         self._dev = await tenured(arguments, stdout=asyncio.subprocess.PIPE)
@@ -155,18 +155,24 @@ def to_end_of(path: Path) -> BinaryIO:
     return path.open("ab")
 
 
-def free_ports(first: int, count: int) -> int:
-    """The first of `count` free ports in a row: from `first` on, or from a later hundred."""
-    for start in range(first, first + 5_000, 100):
+def free_ports(count: int) -> tuple[int, int]:
+    """The first HTTP port and the first peer port: the usual ones if they are free, else the same further
+    up."""
+    for shift in range(0, 10_000, 200):
+        ports = [first + shift + number for first in (HTTP_PORT, PEER_PORT) for number in range(count)]
+        if all(map(is_free, ports)):
+            return HTTP_PORT + shift, PEER_PORT + shift
+    fail(f"no {count} free ports in a row, from {HTTP_PORT} and from {PEER_PORT} on")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            for port in range(start, start + count):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
-            continue
-        return start
-    fail(f"no {count} free ports in a row from {first} on")
+            return False
+    return True
 
 
 async def until(what: str, condition: Any) -> Any:
@@ -376,6 +382,9 @@ async def main(ttl: float, leave: bool) -> int:
         await cluster.start()
         teller.say(f"They serve at {', '.join(cluster.urls)}")
         async with tenure.connect(cluster.urls) as client:
+            await (
+                client.cluster()
+            )  # the first call loads the HTTP library, which is no part of the story's times
             await tell(teller, cluster, client, ttl)
         if not leave:
             show_how_to_try(teller, cluster)
