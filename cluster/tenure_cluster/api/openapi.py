@@ -8,7 +8,7 @@ import msgspec
 from tenure_cluster.api import batch, problems, routes
 from tenure_cluster.api.codec import CONTENT_TYPES, PROBLEM_TYPES
 from tenure_cluster.api.limits import OPS_PER_BATCH_MAX, REQUEST_ID_BYTES_MAX
-from tenure_cluster.api.routes import ROUTES, Route
+from tenure_cluster.api.routes import ROUTES, Link, Route
 from tenure_cluster.service import replies
 from tenure_cluster.service.errors import CODES
 
@@ -37,6 +37,13 @@ _HEADERS: Final[dict[str, Any]] = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
 }
 
+_EXACTLY_ONE: Final = (
+    ("Acquire", "key", "keys"),
+    ("Acquire", "ttl_ms", "session_id"),
+    ("Renew", "lease_id", "session_id"),
+)
+"""What the types cannot say: the service refuses both of these fields, and neither."""
+
 _RETRY_STATUSES: Final = frozenset({429, 503})
 
 
@@ -52,6 +59,9 @@ def build(version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    for route in ROUTES:
+        if route.source == "query" and route.request is not None:
+            del schemas[route.request.__name__]  # its fields have become parameters
     return {
         "openapi": "3.1.0",
         "info": {
@@ -78,6 +88,9 @@ def _schemas() -> dict[str, Any]:
     answers = [reply for reply in answers if reply is not replies.BatchReply] + list(batch.RESULT_TYPES)
     answers.append(replies.HolderBody)
     _, schemas = msgspec.json.schema_components([*requests, batch.BatchBody], ref_template=_REF)
+    for name, first, second in _EXACTLY_ONE:
+        _say_exactly_one(schemas[name + "Request"], first, second)
+        _say_exactly_one(schemas[name + "Operation"], first, second)
     _, answered = msgspec.json.schema_components(answers, ref_template=_REF)
     for schema in answered.values():
         _say_what_is_always_there(schema)
@@ -89,6 +102,21 @@ def _schemas() -> dict[str, Any]:
         if "description" in schema:
             schema["description"] = schema["description"].replace("``", "`")
     return schemas
+
+
+def _say_exactly_one(schema: dict[str, Any], first: str, second: str) -> None:
+    """Of two fields that may be left out or null, one must be given and the other not."""
+    schema.setdefault("allOf", []).append(
+        {
+            "oneOf": [
+                {
+                    "required": [given],
+                    "properties": {given: {"type": ["string", "integer", "array"]}, other: {"type": "null"}},
+                }
+                for given, other in ((first, second), (second, first))
+            ]
+        }
+    )
 
 
 def _say_what_is_always_there(schema: dict[str, Any]) -> None:
@@ -190,11 +218,22 @@ def _success(route: Route, status: int) -> dict[str, Any]:
     kinds = [{"$ref": _REF.format(name=reply.__name__)} for reply in route.replies[status]]
     schema = {"type": "object"} if not kinds else kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     media_types = CONTENT_TYPES.values() if kinds else [CONTENT_TYPES["json"]]
-    return {
+    response = {
         "description": "Queued; ask again." if status == 202 else "Done.",
         "headers": _headers(status),
         "content": {media_type.decode(): {"schema": schema} for media_type in media_types},
     }
+    links = route.links.get(status, ())
+    return {**response, "links": {link.operation: _link(link) for link in links}} if links else response
+
+
+def _link(link: Link) -> dict[str, Any]:
+    [target] = [route for route in ROUTES if route.operation == link.operation]
+    if target.source == "body":
+        return {"operationId": link.operation, "requestBody": link.fields}
+    names = {target.path_field: target.parameter}
+    parameters = {names.get(name, name): expression for name, expression in link.fields.items()}
+    return {"operationId": link.operation, "parameters": parameters}
 
 
 def _problem(status: int, codes: list[str]) -> dict[str, Any]:

@@ -13,6 +13,13 @@ Source: TypeAlias = Literal["body", "query", "nothing"]
 Struct: TypeAlias = type[msgspec.Struct]
 
 
+class Link(msgspec.Struct, frozen=True):
+    """What an answer can be used for: fields of another call, as runtime expressions of OpenAPI."""
+
+    operation: str
+    fields: dict[str, str]
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One call."""
 
@@ -33,6 +40,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Codes that the call can meet, beside those that any call of its source can."""
     example: dict[str, Any] | None = None
     """A request body."""
+    links: dict[int, tuple[Link, ...]] = {}
+    """By status of the answer."""
 
     @property
     def prefix(self) -> str:
@@ -55,6 +64,15 @@ WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
 """Codes that every call that changes the replicated state can meet."""
 
 _KEY = "payment/security/42"
+_LEASE = "$response.body#/lease/"
+_SESSION = "$response.body#/session/session_id"
+_GRANTED_LINKS = (
+    Link("renew", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("release", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("commit", {"key": f"{_LEASE}key", "lease_id": f"{_LEASE}lease_id", "token": f"{_LEASE}token"}),
+    Link("validate", {"key": f"{_LEASE}key", "token": f"{_LEASE}token"}),
+    Link("get_lease", {"key": f"{_LEASE}key"}),
+)
 
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
@@ -81,6 +99,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             "session_expired",
             "quota",
         ),
+        links={200: _GRANTED_LINKS, 202: (Link("abandon", {"request_id": "$response.body#/request_id"}),)},
         example={
             "key": _KEY,
             "owner": "agent-a",
@@ -179,6 +198,12 @@ ROUTES: Final[tuple[Route, ...]] = (
             "mode": "once",
             "value": "the accepted artifact",
         },
+        links={
+            200: tuple(
+                Link(operation, {"key": "$request.body#/key"})
+                for operation in ("get_record", "delete_record")
+            )
+        },
     ),
     Route(
         method="POST",
@@ -268,6 +293,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         replies={200: (replies.SessionReply,)},
         problems=(*WRITE_CALL, "quota"),
         example={"owner": "agent-a", "ttl_ms": 30000},
+        links={
+            200: tuple(
+                Link(operation, {"session_id": _SESSION})
+                for operation in ("acquire", "renew", "get_session", "close_session")
+            )
+        },
     ),
     Route(
         method="GET",
