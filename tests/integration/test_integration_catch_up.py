@@ -75,7 +75,7 @@ async def test_a_follower_behind_a_compacted_log_catches_up_by_snapshot_and_is_e
         index = await cluster.caught_up(timeout_s=60.0)
         caught_up_s = loop.time() - restarted_s
         assert index >= before + ENTRIES
-        assert "snapshot installed" in follower.log_text()
+        assert "installed the snapshot at" in follower.log_text()
         await agree_by_stale_reads(cluster)
         cluster.assert_all_run()
         await cluster.stop(*cluster.nodes.values())
