@@ -113,6 +113,7 @@ class SnapshotStore:
     def writer(self, last: Entry, previous: Entry) -> "SnapshotWriter":
         """For a new snapshot that covers the log up to ``last``; ``previous`` is the entry before that.
         Blocks."""
+        self.latest()  # which removes unfinished files, so it has to come first
         return SnapshotWriter(self._disk, SnapshotInfo(self._cluster_id, previous, last))
 
     def save(self, last: Entry, previous: Entry, chunks: Iterable[bytes], done: SaveDone) -> "SnapshotSave":
@@ -122,6 +123,7 @@ class SnapshotStore:
 
     def receiver(self, size: int) -> "SnapshotReceiver":
         """For a snapshot of ``size`` bytes that another node sends."""
+        self.latest()
         self._received += 1
         name = f"{PREFIX}received-{self._received}{UNFINISHED_SUFFIX}"
         return SnapshotReceiver(self, self._disk, name, size)
