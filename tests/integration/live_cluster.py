@@ -96,6 +96,12 @@ class LiveNode:
         return self.directory / "log"
 
     @property
+    def snapshot_index(self) -> int:
+        """Index of the newest snapshot in the data directory; 0 if there is none."""
+        names = [path.name for path in self.data_dir.glob("snapshot-*.snap")]
+        return max((int(name.removeprefix("snapshot-").removesuffix(".snap")) for name in names), default=0)
+
+    @property
     def pid(self) -> int:
         assert self.process is not None, f"{self.node_id} has not been started"
         return self.process.pid

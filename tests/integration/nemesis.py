@@ -1,4 +1,6 @@
-"""Faults at random on a live cluster: some of the nodes killed or stopped, at any moment, and healed again."""
+"""Faults at random on a live cluster: some of the nodes killed or stopped, at any moment, and healed
+again.
+"""
 
 import random
 
@@ -10,8 +12,8 @@ from workload import Load
 async def trouble(cluster: LiveCluster, load: Load, *, faults: int, seed: int) -> list[str]:
     """So many faults, each healed before the next; returns what was done, for the report.
 
-    Each time one to all of the nodes are killed, or one or two are stopped; the load goes on all the while, and
-    progress is demanded only when all are well again, and where a majority was left alone.
+    Each time one to all of the nodes are killed, or one or two are stopped; the load goes on all the while,
+    and progress is demanded only when all are well again, and where a majority was left alone.
     """
     chance = random.Random(seed)
     done: list[str] = []
@@ -34,14 +36,14 @@ async def _fault(cluster: LiveCluster, load: Load, victims: list[LiveNode], chan
     if chance.random() < 0.7 or len(victims) == len(cluster.nodes):
         cluster.kill(*victims)
         if majority_left:
-            await progress(load, chance.choice((1, 50, 200)), 60.0)
+            await progress(load, chance.choice((1, 100, 500)), 60.0)
         for node in victims:
             cluster.start(node)
         return f"kill {names}"
     for node in victims:
         await cluster.pause(node)
     if majority_left:
-        await progress(load, chance.choice((1, 50, 200)), 60.0)
+        await progress(load, chance.choice((1, 100, 500)), 60.0)
     for node in victims:
         cluster.resume(node)
     return f"stop {names}"

@@ -1,4 +1,6 @@
-"""Random faults on a live cluster whose segments and snapshots are so small that both are made all the time."""
+"""Random faults on a live cluster whose segments and snapshots are so small that both are made all the
+time.
+"""
 
 import os
 import random
@@ -29,5 +31,4 @@ async def test_killed_and_stopped_nodes_lose_nothing_while_the_log_is_compacted(
             await conclude(cluster, load)
         finally:
             load.close()
-        snapshots = sum(node.log_text().count("snapshot") for node in cluster.nodes.values())
-        assert snapshots > 0, "no snapshot was made or installed: the run was too tame"
+        assert all(node.snapshot_index > 0 for node in cluster.nodes.values()), "the run was too tame"
