@@ -373,7 +373,8 @@ async def main(ttl: float, leave: bool) -> int:
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and so it should stay
+            asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     teller = Teller()
     directory = Path(tempfile.mkdtemp(prefix="tenure-story-"))
     cluster = Cluster(directory, teller)

@@ -61,7 +61,11 @@ def run(config_path: Path | None) -> None:
     try:
         node.run(config)
     except node.StartError as error:
-        _fail(str(error), error.exit_code)
+        remedy = {
+            node.EXIT_START: "; free it, or set another",
+            node.EXIT_DAMAGED: "; nothing was changed. Give the node its own, undamaged data_dir",
+        }
+        _fail(f"{error}{remedy.get(error.exit_code, '')}", error.exit_code)
     finally:
         pid_file.release()
 

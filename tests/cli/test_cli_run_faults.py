@@ -2,6 +2,7 @@
 which kind."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,56 @@ def test_a_data_directory_that_another_node_uses_is_told_with_its_pid(tmp_path: 
     pid_file.release()
     assert f"in use by process {os.getpid()}: stop it first" in one_line(done)
     assert done.returncode == 3
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("section", ["http", "peer"])
+def test_an_address_in_use_is_told_with_its_setting(tmp_path: Path, section: str) -> None:
+    with socket.socket() as taken, socket.socket() as other:
+        for one in (taken, other):
+            one.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = {name: f"127.0.0.1:{other.getsockname()[1]}" for name in ("http", "peer")}
+        listen[section] = f"127.0.0.1:{taken.getsockname()[1]}"
+        other.close()
+        settings = "".join(f'{name}.listen = "{address}"\n' for name, address in listen.items())
+        (tmp_path / "node.toml").write_text(CONFIG + settings)
+        done = run("run", "--config", "node.toml", cwd=tmp_path)
+    told = one_line(done)
+    assert f"{section}.listen = '{listen[section]}'" in told
+    assert "free it, or set another" in told
+    assert done.returncode == 3
+
+
+@pytest.mark.process
+def test_another_node_s_data_directory_is_refused_untouched(tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for port in (one, other):
+            port.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{port.getsockname()[1]}" for port in (one, other)]
+    settings = f'http.listen = "{addresses[0]}"\npeer.listen = "{addresses[1]}"\n'
+    (tmp_path / "node.toml").write_text(CONFIG + settings)
+    node = subprocess.Popen(
+        [sys.executable, "-m", "tenure_cluster.cli", "run", "--config", "node.toml"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert node.stderr is not None
+    for line in node.stderr:
+        if "serves at" in line:
+            break
+    node.terminate()
+    node.stderr.read()
+    node.stderr.close()
+    assert node.wait(20) == 0
+    (tmp_path / "node.toml").write_text(CONFIG.replace("n1", "n2") + settings)
+    done = run("run", "--config", "node.toml", cwd=tmp_path)
+    told = one_line(done)
+    assert "'n1'" in told
+    assert "'n2'" in told
+    assert "its own, undamaged data_dir" in told
+    assert done.returncode == 4
 
 
 @pytest.mark.process

@@ -61,6 +61,10 @@ class Speaker:
         text = f"tenured: {node.node_id} (pid {pid}) belongs to another user and is left running"
         self._say("cannot_stop", text, node=node.node_id, pid=pid)
 
+    def cannot_write(self, error: OSError) -> None:
+        text = f"tenured: {error.filename} can't be written: {error.strerror}; it is out of date now"
+        self._say("cannot_write", text, file=error.filename, why=error.strerror)
+
     def stopping(self) -> None:
         self._say("stopping", "tenured: stopping all nodes")
 

@@ -62,7 +62,10 @@ class Supervisor:
         to serve."""
         with self._signals():
             try:
-                self._start()
+                try:
+                    self._start()
+                except OSError as error:
+                    raise DevError(f"{error.filename or 'a node'} can't be used: {error.strerror}") from error
                 if self._wait_until_serving():
                     self._speaker.serving(self._layout, self._pids)
                 while not self._stops_asked:
@@ -122,7 +125,10 @@ class Supervisor:
                 self._report_death(node)
                 self._dead.discard(node_id)
                 self._pids[node_id] = pid
-                self._layout.write_cluster_json(self._pids)
+                try:
+                    self._layout.write_cluster_json(self._pids)
+                except OSError as error:
+                    self._speaker.cannot_write(error)
                 self._speaker.runs_again(node, pid)
             elif pid is None:
                 self._report_death(node)
@@ -175,7 +181,9 @@ class Supervisor:
         def ask_to_stop(*_: object) -> None:
             self._stops_asked += 1
 
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, ask_to_stop) for number in numbers}
         try:
             yield
