@@ -12,16 +12,14 @@ from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
     blocked_until,
     claim_lease,
-    drop_waiter,
     end_lease,
     expire_lease,
     grant,
     holder_of,
-    lease_live,
     serve,
     settle,
-    waiter_dead,
 )
+from tenure_cluster.lease.liveness import drop_waiter, lease_live, waiter_dead
 from tenure_cluster.lease.memory import AbandonedRequest
 from tenure_cluster.lease.queueing import enqueue, refresh, waiting
 from tenure_cluster.lease.results import (

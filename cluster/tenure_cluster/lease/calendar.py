@@ -9,9 +9,9 @@ has come, each reference in it is asked for its present deadline. It is dropped 
 put into a later bucket if it was renewed, or becomes overdue. A reference costs eight bytes, where an
 entry of a heap costs nearly a hundred.
 
-No reference is put further ahead than HORIZON_MS, so that what ended long before its deadline does not stay for
-a day. References capped by the horizon are spread over its second half, or a million sessions with long
-deadlines would all come up in one bucket.
+No reference is put further ahead than HORIZON_MS, so that what ended long before its deadline does not
+stay for a day. References capped by the horizon are spread over its second half, or a million sessions
+with long deadlines would all come up in one bucket.
 
 On a follower nobody asks what is due. advance() is therefore also called by the machine's own
 housekeeping, and discard() when a thing ends, so that the calendar holds no more there than on the leader.
@@ -72,15 +72,16 @@ class Calendar(Generic[R]):
         return bool(self._order) and (self._order[0] + 1) * BUCKET_MS <= now_ms
 
     def advance(self, now_ms: ClusterTime, steps_max: int) -> int:
-        """Empty the buckets that have passed, looking at no more than ``steps_max`` references. Returns what is
-        left of the steps."""
+        """Empty the buckets that have passed, looking at no more than ``steps_max`` references. Returns
+        what is left of the steps."""
         while steps_max > 0 and self.passed(now_ms):
             steps_max = self._empty_first(now_ms, steps_max)
         return steps_max
 
     def due(self, now_ms: ClusterTime, limit: int, steps_max: int) -> list[tuple[R, ClusterTime]]:
-        """References whose deadline is not later than ``now_ms``, with their deadlines, at most ``limit``. They are
-        named again by the next call unless they have ended or were renewed by then."""
+        """References whose deadline is not later than ``now_ms``, with their deadlines, at most
+        ``limit``. They are named again by the next call unless they have ended or were renewed by
+        then."""
         while steps_max > 0 and self._order and self._order[0] * BUCKET_MS <= now_ms:
             first = self._order[0]
             steps_max = self._empty_first(now_ms, steps_max)
@@ -103,8 +104,8 @@ class Calendar(Generic[R]):
         return found
 
     def next_ms(self) -> ClusterTime | None:
-        """A time at which to ask for what is due; never later than the earliest deadline. After due() has found
-        nothing at some time, it is later than that time."""
+        """A time at which to ask for what is due; never later than the earliest deadline. After due()
+        has found nothing at some time, it is later than that time."""
         if self._overdue:
             return self._deadline_of(next(iter(self._overdue))) or 0
         if not self._order:
@@ -115,7 +116,8 @@ class Calendar(Generic[R]):
         return min((d for d in deadlines if d is not None and d < end_ms), default=end_ms)
 
     def _empty_first(self, now_ms: ClusterTime, steps_max: int) -> int:
-        """Look through the first bucket. References whose deadline lies in it but after ``now_ms`` stay in it."""
+        """Look through the first bucket. References whose deadline lies in it but after ``now_ms`` stay
+        in it."""
         number = self._order[0]
         bucket = self._buckets[number]
         stay: list[R] = []

@@ -1,7 +1,7 @@
 """The deadlines of a lease table: sessions, unclaimed grants, silent waiters and grace periods.
 
-Each thing that can be due has exactly one entry: a private session is watched by its waiter's deadline while it
-queues, by the claim's while its grant is unclaimed, and by its own from then on.
+Each thing that can be due has exactly one entry: a private session is watched by its waiter's deadline
+while it queues, by the claim's while its grant is unclaimed, and by its own from then on.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -14,8 +14,9 @@ from tenure_cluster.lease.types import ClusterTime
 if TYPE_CHECKING:
     from tenure_cluster.lease.table import LeaseTable
 
-DUE_STEPS_MAX: Final = 4_000
-"""Most references of each kind that one look for what is due moves on: about a millisecond's work."""
+DUE_STEPS_MAX: Final = 2_000
+"""Most references of each kind that one look for what is due moves on: a few milliseconds' work at a
+million leases."""
 
 
 class Deadlines:

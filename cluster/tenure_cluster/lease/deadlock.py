@@ -4,22 +4,23 @@ A waiting session waits for the session that holds the key and for the sessions 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
 holds nothing, and whoever waits behind it on the key waits for the same sessions as it does.
 
-The search goes depth first from the sessions that the new waiter would wait for, the longest-standing first.
-Leases and waiters that are over at this entry block nobody. It looks at no more than DEADLOCK_SEARCH_MAX holders
-and waiters; a cycle that hides behind more than that is left to be ended by time-outs.
+The search goes depth first from the sessions that the new waiter would wait for, the longest-standing
+first. Leases and waiters that are over at this entry block nobody. It looks at no more than
+DEADLOCK_SEARCH_MAX holders and waiters; a cycle that hides behind more than that is left to be ended by
+time-outs.
 """
 
 from collections.abc import Iterator
 
 from tenure_cluster.lease import limits
-from tenure_cluster.lease.holding import lease_live, waiter_dead
+from tenure_cluster.lease.liveness import lease_live, waiter_dead
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Key, SessionId, TenantId
 
 
 def find_cycle(step: Step, tenant: TenantId, session_id: SessionId, owner: str, key: Key) -> list[str] | None:
-    """The cycle ``[owner, key, owner, key, …]`` that would exist if the session queued for the key, each owner as
-    it is named where it holds or waits; None if there would be none."""
+    """The cycle ``[owner, key, owner, key, …]`` that would exist if the session queued for the key,
+    each owner as it is named where it holds or waits; None if there would be none."""
     indexes = step.table.indexes
     ref = (tenant, session_id)
     if ref not in indexes.session_leases and ref not in indexes.session_waiters:
@@ -58,8 +59,8 @@ class _Search:
         return None
 
     def _next_waits(self, key: Key, ticket: int | None) -> Iterator[tuple[str, Key, int]]:
-        """What those wait for who stand before ``ticket`` (None: the end) on a key. Sets ``closed`` and stops at the
-        target."""
+        """What those wait for who stand before ``ticket`` (None: the end) on a key. Sets ``closed`` and
+        stops at the target."""
         waiters = self.step.table.waiters
         for session_id, owner in self._blockers(key, ticket):
             if session_id == self.target:
@@ -74,8 +75,8 @@ class _Search:
                     yield owner, waiter.keys[0], waiter.ticket
 
     def _blockers(self, key: Key, ticket: int | None) -> Iterator[tuple[SessionId, str]]:
-        """Sessions that hold the key, then those that wait for it before ``ticket``; what an earlier branch has looked
-        at is left out."""
+        """Sessions that hold the key, then those that wait for it before ``ticket``; what an earlier
+        branch has looked at is left out."""
         table = self.step.table
         if key not in self.scanned:
             self.scanned[key] = 0

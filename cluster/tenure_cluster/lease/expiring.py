@@ -4,20 +4,27 @@ The reaper proposes what seemed due when it looked. Between that look and this e
 renewed, so each item is ended only if it still has exactly the deadline that the reaper saw.
 """
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Expire, ExpireItem
-from tenure_cluster.lease.holding import drop_waiter, end_session, expire_lease, serve, settle
+from tenure_cluster.lease.holding import expire_lease, serve, settle
 from tenure_cluster.lease.indexes import parse_request_item_id
+from tenure_cluster.lease.liveness import drop_waiter
+from tenure_cluster.lease.memory import NEVER_MS, ExpiredSession
 from tenure_cluster.lease.results import Done
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Session
 
+CALENDAR_STEPS_MAX: Final = 200
+"""Most references that one command moves on in each calendar: many more than it can add."""
+
 
 def expire(step: Step, asked: Expire) -> Done:
-    """End what is due. At most EXPIRE_BATCH_MAX leases and waiters end in one entry; the reaper asks again for
-    the rest."""
+    """End what is due. At most EXPIRE_BATCH_MAX leases and waiters end in one entry; the reaper asks
+    again for the rest."""
     batch = _Batch(step)
     for item in asked.items[: limits.EXPIRE_BATCH_MAX]:
         if batch.endings_left <= 0:
@@ -79,7 +86,7 @@ class _Batch:
                 return
             expire_lease(self.step, table.leases[(session.tenant, next(iter(leases)))])
             self.endings_left -= 1
-        end_session(self.step, session)
+        _take_away(self.step, session)
         self._count()
 
     def _claim(self, item: ExpireItem) -> None:
@@ -108,8 +115,16 @@ class _Batch:
         self._count()
 
 
+def _take_away(step: Step, session: Session) -> None:
+    """Take away an explicit session that has no leases and no waiters any more and has expired."""
+    ref = (session.tenant, session.session_id)
+    step.table.remove_session(ref)
+    step.table.remember_expired_session(ref, ExpiredSession(*ref, step.now_ms))
+
+
 def sweep(step: Step) -> None:
-    """Forget what is over, oldest first, in a bounded number of steps. Called by every command before it looks."""
+    """Forget what is over, oldest first, in a bounded number of steps. Called by every command before
+    it looks."""
     table = step.table
     over_ms = step.now_ms - limits.REQUEST_MEMORY_MS
     steps = limits.HOUSEKEEPING_STEPS_MAX
@@ -125,22 +140,26 @@ def sweep(step: Step) -> None:
     while steps and table.expired_sessions.oldest_ms <= over_ms:
         table.expired_sessions.forget_oldest()
         steps -= 1
-    if table.indexes.idle:
+    if table.idle_look_ms <= step.now_ms or len(table.indexes.idle) > limits.IDLE_KEYS_MAX:
         _sweep_idle_keys(step, steps)
-    table.deadlines.advance(step.now_ms, limits.HOUSEKEEPING_STEPS_MAX)
+    table.deadlines.advance(step.now_ms, CALENDAR_STEPS_MAX)
 
 
 def _sweep_idle_keys(step: Step, steps: int) -> None:
     table = step.table
     idle = table.indexes.idle
-    while steps and idle:
+    for _ in range(steps):
+        if not idle:
+            table.idle_look_ms = NEVER_MS
+            return
         ref = next(iter(idle))
         state = table.keys[ref]
-        if len(idle) <= limits.IDLE_KEYS_MAX and state.idle_since_ms + limits.KEY_MEMORY_MS > step.now_ms:
+        over_ms = state.idle_since_ms + limits.KEY_MEMORY_MS
+        if len(idle) <= limits.IDLE_KEYS_MAX and over_ms > step.now_ms:
+            table.idle_look_ms = over_ms
             return
         if state.blocked_until_ms > step.now_ms:
             # Its grace period still keeps others out, so it must stay; it goes to the end of the line.
             table.put_key_state(replace(state, idle_since_ms=step.now_ms))
             return
         table.drop_key_state(ref)
-        steps -= 1

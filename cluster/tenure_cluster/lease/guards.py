@@ -1,9 +1,9 @@
 """Guarded writes: which commit still passes, and the record that it leaves.
 
-The floor of a guard is the last token that was minted for its slot. It rises with the grant, not with the
-first write, so the write of a superseded holder is refused even while its successor has not written. Below the
-floor a token is stale, above it it was never issued: only the floor itself can pass, and then the mode
-decides.
+The floor of a guard is the last token that was minted for its slot. It rises with the grant, not with
+the first write, so the write of a superseded holder is refused even while its successor has not
+written. Below the floor a token is stale, above it it was never issued: only the floor itself can pass,
+and then the mode decides.
 
 A commit never ends a lease and never hands a key on. A refused one changes nothing but what is remembered and
 told of it.
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Commit, DeleteRecord
-from tenure_cluster.lease.holding import lease_live, refresh_idleness
+from tenure_cluster.lease.liveness import lease_live, refresh_idleness
 from tenure_cluster.lease.memory import Operation
 from tenure_cluster.lease.results import (
     CommitRefused,
@@ -105,8 +105,8 @@ def _judge(
 
 
 def _lease_agrees(step: Step, asked: Commit) -> bool:
-    """Whether the lease that the commit names is live and its own; with ``require_live`` false, whether nothing known
-    of it contradicts."""
+    """Whether the lease that the commit names is live and its own; with ``require_live`` false, whether
+    nothing known of it contradicts."""
     table = step.table
     ref = (asked.tenant, asked.lease_id)
     lease = table.leases.get(ref)

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import EventKind
-from tenure_cluster.lease.indexes import KeyQueue
-from tenure_cluster.lease.memory import NEVER_MS, ExpiredSession
+from tenure_cluster.lease.liveness import drop_dead, lease_live
 from tenure_cluster.lease.results import Holder
 from tenure_cluster.lease.step import InvariantBroken, Step
 from tenure_cluster.lease.types import (
@@ -31,7 +30,6 @@ from tenure_cluster.lease.types import (
     LeaseId,
     Mode,
     RequestId,
-    Session,
     SessionId,
     TenantId,
     Waiter,
@@ -51,16 +49,6 @@ _EVENT_OF_REASON: Final[dict[EndReason, EventKind]] = {
 }
 
 
-def lease_live(step: Step, lease: Lease) -> bool:
-    """Whether the lease has not expired at this entry."""
-    return step.table.lease_deadline(lease) > step.now_ms
-
-
-def session_live(step: Step, session: Session) -> bool:
-    """Whether the session has not expired at this entry."""
-    return session.deadline_ms > step.now_ms
-
-
 def settle(step: Step, tenant: TenantId, key: Key) -> Lease | None:
     """Bring a key up to this entry's time. Returns its live lease; with None the key is free or in its grace
     period (see blocked_until())."""
@@ -70,6 +58,8 @@ def settle(step: Step, tenant: TenantId, key: Key) -> Lease | None:
         return lease
     if lease is not None:
         end_lease(step, lease, "expired")
+    elif step.table.key_queue(tenant, key) is None:
+        return None
     serve(step, tenant, key)
     return step.table.holder(tenant, key)
 
@@ -196,6 +186,8 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
 
 def serve(step: Step, tenant: TenantId, key: Key) -> None:
     """Hand a key that nobody holds to its first live waiter, which has a claim window to confirm it."""
+    if step.table.key_queue(tenant, key) is None:
+        return
     drop_dead(step, tenant, key)
     queue = step.table.key_queue(tenant, key)
     if queue is not None and not blocked_until(step, tenant, key) and step.tokens_left(tenant):
@@ -208,8 +200,8 @@ def _grant_waiter(step: Step, waiter: Waiter) -> None:
     claim_deadline_ms = step.now_ms + limits.CLAIM_WINDOW_MS
     table.remove_waiter(waiter)
     if waiter.private:
-        session = table.sessions[(tenant, lease_id)]
-        table.replace_session(replace(session, deadline_ms=claim_deadline_ms))
+        ref = (tenant, lease_id)
+        table.replace_session(ref, replace(table.sessions[ref], deadline_ms=claim_deadline_ms))
     grant(
         step,
         (tenant, lease_id),
@@ -229,90 +221,15 @@ def claim_lease(step: Step, lease: Lease) -> Lease:
     ref = (lease.tenant, lease.lease_id)
     claimed = replace(lease, claim_deadline_ms=0)
     table.replace_lease(ref, claimed)
-    session = table.sessions[(lease.tenant, lease.session_id)]
+    session_ref = (lease.tenant, lease.session_id)
+    session = table.sessions[session_ref]
     deadline_ms = max(session.deadline_ms, step.now_ms + session.ttl_ms)
-    table.replace_session(replace(session, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms))
+    table.replace_session(
+        session_ref, replace(session, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms)
+    )
     if session.private:
         table.watch_session(ref)
     return claimed
-
-
-# Waiters that leave
-
-
-def waiter_dead(step: Step, waiter: Waiter) -> str:
-    """Why a waiter can no longer be granted, empty if it can."""
-    if waiter.poll_deadline_ms <= step.now_ms:
-        return "silent"
-    if waiter.private:
-        return ""
-    session = step.table.sessions[(waiter.tenant, waiter.session_id)]
-    return "" if session_live(step, session) else "session_expired"
-
-
-def drop_waiter(step: Step, waiter: Waiter, cause: str) -> None:
-    """Take a waiter out of its queue. Its private session ends with it."""
-    table = step.table
-    tenant, key = waiter.tenant, waiter.keys[0]
-    table.remove_waiter(waiter)
-    if waiter.private:
-        table.remove_session((tenant, waiter.session_id))
-    refresh_idleness(step, tenant, key)
-    step.emit("queue_left", tenant, key, waiter.owner, 0, cause)
-
-
-def drop_dead(step: Step, tenant: TenantId, key: Key) -> None:
-    """Drop the key's waiters that can no longer be granted, first come first. Looks at no others, except that
-    the sessions of waiters are looked through once their earliest known deadline has passed."""
-    table = step.table
-    queue = table.key_queue(tenant, key)
-    if queue is None:
-        return
-    dead: dict[int, Waiter] = {}
-    for ref in queue.polled.values():
-        waiter = table.waiters[ref]
-        if waiter.poll_deadline_ms > step.now_ms:
-            break
-        dead[waiter.ticket] = waiter
-    if queue.sessions_until_ms <= step.now_ms:
-        dead |= _look_at_sessions(step, queue)
-    for ticket in sorted(dead):
-        drop_waiter(step, dead[ticket], waiter_dead(step, dead[ticket]))
-
-
-def _look_at_sessions(step: Step, queue: KeyQueue) -> dict[int, Waiter]:
-    """The queue's waiters whose explicit session has expired, by ticket; notes when to look again."""
-    table = step.table
-    dead: dict[int, Waiter] = {}
-    queue.sessions_until_ms = NEVER_MS
-    for ref in queue.in_order():
-        waiter = table.waiters[ref]
-        if waiter.private:
-            continue
-        deadline_ms = table.sessions[(waiter.tenant, waiter.session_id)].deadline_ms
-        if deadline_ms <= step.now_ms:
-            dead[waiter.ticket] = waiter
-        elif deadline_ms < queue.sessions_until_ms:
-            queue.sessions_until_ms = deadline_ms
-    return dead
-
-
-def refresh_idleness(step: Step, tenant: TenantId, key: Key) -> None:
-    """Note that the key's state came into use or fell idle."""
-    table = step.table
-    state = table.keys.get((tenant, key))
-    if state is None:
-        return
-    in_use = table.in_use(tenant, key)
-    if in_use != (state.idle_since_ms < 0):
-        table.put_key_state(replace(state, idle_since_ms=-1 if in_use else step.now_ms))
-
-
-def end_session(step: Step, session: Session) -> None:
-    """Take away an explicit session that has no leases and no waiters any more and has expired."""
-    ref = (session.tenant, session.session_id)
-    step.table.remove_session(ref)
-    step.table.remember_expired_session(ref, ExpiredSession(*ref, step.now_ms))
 
 
 def holder_of(step: Step, lease: Lease) -> Holder:

@@ -1,8 +1,8 @@
 """Derived lookups of the lease table: nothing in here is in a snapshot, all of it is rebuilt at load.
 
 An index never changes what a command does, only how fast it is found. Where the order of an index is
-looked at (the leases and waiters of a session, the waiters of a key), it follows from the order of the primary
-dictionaries, so that a table which was loaded and one which has run all along go on alike.
+looked at (the leases and waiters of a session, the waiters of a key), it follows from the order of the
+primary dictionaries, so that a table which was loaded and one which has run all along go on alike.
 
 Per-tenant dictionaries have plain strings as keys: they cost a third less than tuples would, and a held
 lease is in two of them.
@@ -123,7 +123,8 @@ class Indexes:
         self.scoped_requests: dict[TenantId, dict[str, RequestFate]] = {}
         """Requests of explicit sessions, by request_item_id()."""
         self.session_leases: dict[SessionRef, dict[LeaseId, None]] = {}
-        """Leases of explicit sessions in the order of their grants. A private session has the lease of its own id."""
+        """Leases of explicit sessions in the order of their grants. A private session has the lease of
+        its own id."""
         self.session_waiters: dict[SessionRef, dict[WaiterRef, None]] = {}
         """Waiters of explicit sessions in the order of their tickets."""
         self.queues: dict[TenantId, dict[Key, KeyQueue]] = {}

@@ -1,7 +1,8 @@
-"""What must hold in every lease table between two commands, each with a sentence for the case that it does not.
+"""What must hold in every lease table between two commands, each with a sentence for the case that it
+does not.
 
-Checked when a snapshot is loaded and throughout the tests. A violation is a bug or damage, never the fault of a
-caller.
+Checked when a snapshot is loaded and throughout the tests. A violation is a bug or damage, never the
+fault of a caller.
 """
 
 from typing import NoReturn

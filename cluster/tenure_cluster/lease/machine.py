@@ -77,7 +77,8 @@ class LeaseMachine:
         self.table = table if table is not None else LeaseTable()
 
     def apply(self, at_ms: ClusterTime, command: Command) -> Applied:
-        """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts itself."""
+        """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts
+        itself."""
         table = self.table
         if at_ms > table.time_ms:
             table.time_ms = at_ms
@@ -86,6 +87,6 @@ class LeaseMachine:
         return Applied(_HANDLERS[type(command)](step, command), step.events)
 
     def check(self) -> None:
-        """Verify every invariant of the state and that the indexes agree with it. Takes time in proportion to the
-        table. Raises InvariantBroken."""
+        """Verify every invariant of the state and that the indexes agree with it. Takes time in
+        proportion to the table. Raises InvariantBroken."""
         check_table(self.table)

@@ -13,12 +13,8 @@ from msgspec.structs import replace
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.deadlock import find_cycle
-from tenure_cluster.lease.holding import (
-    EMPTY_METADATA,
-    EXCLUSIVE,
-    holder_of,
-    refresh_idleness,
-)
+from tenure_cluster.lease.holding import EMPTY_METADATA, EXCLUSIVE, holder_of
+from tenure_cluster.lease.liveness import refresh_idleness
 from tenure_cluster.lease.results import Deadlock, QueueFull, Waiting
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Session, TenantId, Waiter
@@ -88,8 +84,8 @@ def refresh(step: Step, waiter: Waiter) -> Waiter:
     polled = replace(waiter, poll_deadline_ms=deadline_ms)
     table.replace_polled_waiter(polled)
     if polled.private:
-        session = table.sessions[(polled.tenant, polled.session_id)]
-        table.replace_session(replace(session, deadline_ms=deadline_ms))
+        ref = (polled.tenant, polled.session_id)
+        table.replace_session(ref, replace(table.sessions[ref], deadline_ms=deadline_ms))
     return polled
 
 

@@ -2,21 +2,15 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
-from tenure_cluster.lease.holding import (
-    EMPTY_METADATA,
-    drop_dead,
-    drop_waiter,
-    end_lease,
-    expire_lease,
-    lease_live,
-    raise_all_floors,
-    serve,
-    session_live,
-)
+from tenure_cluster.lease.holding import EMPTY_METADATA, end_lease, expire_lease, raise_all_floors, serve
+from tenure_cluster.lease.liveness import drop_dead, drop_waiter, lease_live, session_live
 from tenure_cluster.lease.results import (
     Broken,
     BrokenLease,
+    Grant,
     Invalid,
     Lost,
     NoSession,
@@ -103,38 +97,30 @@ def renew(step: Step, asked: Renew) -> Result:
     if asked.ttl_ms is not None and not 0 < asked.ttl_ms <= DURATION_MS_MAX:
         return Invalid("a ttl_ms is above 0")
     table = step.table
-    if asked.lease_id is not None:
-        lease = find_lease(step, asked.tenant, asked.lease_id)
-        if isinstance(lease, Lost):
-            return lease
-        _renew_session(step, table.sessions[(lease.tenant, lease.session_id)], asked.ttl_ms)
-        return Renewed(table.holders(lease.tenant, lease.key)[0])
-    assert asked.session_id is not None
-    session = find_session(step, asked.tenant, asked.session_id)
-    if not isinstance(session, Session):
-        return session
-    return SessionIs(
-        _renew_session(step, session, asked.ttl_ms), table.lease_count(asked.tenant, asked.session_id)
-    )
+    if asked.session_id is not None:
+        session = find_session(step, asked.tenant, asked.session_id)
+        if not isinstance(session, Session):
+            return session
+        renewed = _renewed(step, session, asked.ttl_ms)
+        table.replace_session((asked.tenant, asked.session_id), renewed)
+        return SessionIs(renewed, table.lease_count(asked.tenant, asked.session_id))
+    assert asked.lease_id is not None
+    lease = find_lease(step, asked.tenant, asked.lease_id)
+    if isinstance(lease, Lost):
+        return lease
+    ref = (lease.tenant, lease.session_id)
+    renewed = _renewed(step, table.sessions[ref], asked.ttl_ms)
+    table.replace_session(ref, renewed)
+    return Renewed(Grant(lease, renewed))
 
 
-def _renew_session(step: Step, session: Session, ttl_ms: int | None) -> Session:
+def _renewed(step: Step, session: Session, ttl_ms: int | None) -> Session:
     if ttl_ms is None:
         ttl_ms = session.ttl_ms
     deadline_ms = step.now_ms + ttl_ms
-    renewed = Session(
-        session.tenant,
-        session.session_id,
-        session.owner,
-        ttl_ms,
-        deadline_ms if deadline_ms > session.deadline_ms else session.deadline_ms,
-        session.private,
-        session.metadata,
-        session.opened_wall_ms,
-        step.wall_ms,
-    )
-    step.table.replace_session(renewed)
-    return renewed
+    if deadline_ms < session.deadline_ms:
+        deadline_ms = session.deadline_ms
+    return replace(session, ttl_ms=ttl_ms, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms)
 
 
 def close_session(step: Step, asked: CloseSession) -> Result:

@@ -79,6 +79,8 @@ class LeaseTable:
         )
 
         self.indexes = Indexes()
+        self.idle_look_ms: ClusterTime = 0
+        """No idle key is over before this time. Not state: it only saves looking."""
         self.deadlines = Deadlines(self)
 
     # Sessions
@@ -86,8 +88,8 @@ class LeaseTable:
     def add_session(self, ref: SessionRef, session: Session) -> None:
         self.sessions[ref] = session
 
-    def replace_session(self, session: Session) -> None:
-        self.sessions[(session.tenant, session.session_id)] = session
+    def replace_session(self, ref: SessionRef, session: Session) -> None:
+        self.sessions[ref] = session
 
     def watch_session(self, ref: SessionRef) -> None:
         """From now on the session's own deadline is what ends it."""
@@ -210,6 +212,8 @@ class LeaseTable:
             self.keys[ref] = state
             idle[ref] = None
             idle.move_to_end(ref)
+            if len(idle) == 1:
+                self.idle_look_ms = state.idle_since_ms + limits.KEY_MEMORY_MS
         self._watch_grace(state)
 
     def drop_key_state(self, ref: KeyRef) -> None:
@@ -225,7 +229,8 @@ class LeaseTable:
             self.deadlines.graces.push(ref, state.blocked_until_ms, self.time_ms)
 
     def lease_deadline(self, lease: Lease) -> ClusterTime:
-        """When the lease expires unless its session is renewed and, after a hand-off, the grant is claimed."""
+        """When the lease expires unless its session is renewed and, after a hand-off, the grant is
+        claimed."""
         deadline_ms = self.sessions[(lease.tenant, lease.session_id)].deadline_ms
         claim_deadline_ms = lease.claim_deadline_ms
         return claim_deadline_ms if 0 < claim_deadline_ms < deadline_ms else deadline_ms
@@ -239,13 +244,13 @@ class LeaseTable:
     # Queries
 
     def due(self, now_ms: ClusterTime, limit: int) -> list[ExpireItem]:
-        """What seems to be due at ``now_ms``, for the reaper to propose: at most ``limit`` items. The same items are
-        named again until they have ended or were renewed."""
+        """What seems to be due at ``now_ms``, for the reaper to propose: at most ``limit`` items. The
+        same items are named again until they have ended or were renewed."""
         return self.deadlines.due(now_ms, limit)
 
     def next_deadline(self) -> ClusterTime | None:
-        """When to ask due() again: never later than the earliest deadline, and later than the time for which due() has
-        just found nothing. None if nothing can become due."""
+        """When to ask due() again: never later than the earliest deadline, and later than the time for
+        which due() has just found nothing. None if nothing can become due."""
         return self.deadlines.next_ms()
 
     def has_live_sessions(self) -> bool:
@@ -296,8 +301,8 @@ class LeaseTable:
     def list_leases(
         self, tenant: TenantId, prefix: str, after: Key | None, owner: str | None, limit: int
     ) -> tuple[list[Grant], Key | None]:
-        """One page of leases in the order of their keys' UTF-8 bytes, and the key to go on after (None on the last
-        page). Looks at every held key of the tenant once."""
+        """One page of leases in the order of their keys' UTF-8 bytes, and the key to go on after (None
+        on the last page). Looks at every held key of the tenant once."""
         held = self.indexes.holders.get(tenant, {})
         # Comparing strings by code points and their UTF-8 by bytes gives the same order.
         keys = (
