@@ -309,13 +309,14 @@ async def test_ten_thousand_idle_connections_do_not_hurt(node: RunningNode) -> N
 
 
 async def assert_serves_quickly(node: RunningNode) -> None:
-    """A hundred calls on new connections, the slowest of them within a second."""
-    slowest_s = 0.0
+    """A hundred calls on new connections: the median as quick as ever, none long enough to fail a client."""
+    took_s = []
     for _ in range(100):
         began = time.monotonic()
         assert (await ask(node.port, "GET", "/v1/leases/nobody")).code == "not_held"
-        slowest_s = max(slowest_s, time.monotonic() - began)
-    assert slowest_s < 1.0
+        took_s.append(time.monotonic() - began)
+    assert sorted(took_s)[50] < 0.1
+    assert max(took_s) < 3.0
 
 
 async def test_stopping_answers_what_is_in_flight(start_node: Callable[..., RunningNode]) -> None:

@@ -1,0 +1,1 @@
+"""The HTTP front: connections, routes, bodies and their formats, problems, the OpenAPI document."""

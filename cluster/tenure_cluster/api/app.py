@@ -87,6 +87,8 @@ class HttpFront:
         Polls in flight are answered when the service ends them: stop it first, or at the same time.
         """
         self._stopping = True
+        if self._table is not None:
+            self._table.drop_unfinished()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._table is not None:

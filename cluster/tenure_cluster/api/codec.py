@@ -27,9 +27,6 @@ from tenure_cluster.service.errors import Problem
 
 Format: TypeAlias = Literal["json", "msgpack"]
 
-JSON: Final = "json"
-MSGPACK: Final = "msgpack"
-
 CONTENT_TYPES: Final[dict[Format, bytes]] = {"json": b"application/json", "msgpack": b"application/msgpack"}
 PROBLEM_TYPES: Final[dict[Format, bytes]] = {
     "json": b"application/problem+json",

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from tenure_cluster.api.limits import DROPS_PER_SWEEP_MAX, SWEEP_PERIOD_S, HttpLimits
+from tenure_cluster.api.limits import DROPS_PER_SWEEP_MAX, READ_BUFFER_BYTES, SWEEP_PERIOD_S, HttpLimits
 
 _log = logging.getLogger("tenure.api")
 
@@ -47,6 +47,7 @@ class Connection(web.RequestHandler):
             access_log=cast(logging.Logger, None),  # aiohttp takes None for "no access log"
             logger=_log,
             auto_decompress=False,
+            read_bufsize=READ_BUFFER_BYTES,
             lingering_time=5.0,
         )
         self._table = table
@@ -77,7 +78,9 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._state is _IDLE:
+        if not data:  # aiohttp looks again at what it has
+            pass
+        elif self._state is _IDLE:
             self._table.idle.pop(self, None)
             self._table.reading[self] = self._loop.time()
             self._state = _READING
@@ -117,6 +120,8 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """aiohttp could not parse a request. Answered as a problem, and not worth a line in the log."""
+        if status >= 500:
+            _log.error("a request failed in aiohttp: %s", message or exc, exc_info=exc)
         return self._table.answer_broken(request, message or "The request is not HTTP/1.1")
 
 
@@ -153,6 +158,11 @@ class ConnectionTable:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def drop_unfinished(self) -> None:
+        """Close the connections whose request is not here yet: nothing is owed to them."""
+        for connection in list(self.reading):
+            connection.abort()
 
     def _sweep(self) -> None:
         drops = self._drop_overdue(self.reading, self.limits.read_timeout_ms, DROPS_PER_SWEEP_MAX)

@@ -10,6 +10,9 @@ OPS_PER_BATCH_MAX: Final = 1_000
 QUERY_FIELDS_MAX: Final = 32
 """Most fields of a query; more than any call takes."""
 
+READ_BUFFER_BYTES: Final = 65_536
+"""Bytes of a body that are buffered for a handler; twice that, and reading from the connection pauses."""
+
 REQUEST_ID_BYTES_MAX: Final = 128
 """Longest ``X-Request-Id`` that is echoed; a longer one is replaced."""
 
