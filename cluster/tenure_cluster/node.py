@@ -10,6 +10,7 @@ must not leave any more.
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -23,9 +24,14 @@ from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.config import Config
+from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.raft import Raft
 from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
+from tenure_cluster.raft.engine import PackageNotAudited
+from tenure_cluster.raft.log import InconsistentLog
+from tenure_cluster.raft.segment import JournalDamaged
+from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 
@@ -90,9 +96,10 @@ class Node:
             await self._start()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, StartError):
+            told = _start_error(self.config, error) if isinstance(error, Exception) else None
+            if told is None or isinstance(error, StartError):
                 raise
-            raise _start_error(self.config, error) from error
+            raise told from error
 
     async def _start(self) -> None:
         config = self.config
@@ -141,7 +148,8 @@ class Node:
         try:
             await front.start(config.http.listen)
         except OSError as error:
-            raise StartError(f"http.listen = {config.http.listen!r}: {_reason(error)}", EXIT_START) from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
         self._front = front
         _log.info(
             "node %s of cluster %s serves at %s, %d members, data in %s",
@@ -200,7 +208,7 @@ def mint() -> str:
 
 def die(error: BaseException) -> None:
     """End the process at once: something failed that no answer may be given after."""
-    _log.critical("stopping at once: %s: %s", type(error).__name__, error, exc_info=error)
+    _log.critical("stopping at once: %s: %s", type(error).__name__, error)
     logging.shutdown()
     os._exit(EXIT_FATAL)
 
@@ -210,7 +218,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         return None
-    return uvloop.new_event_loop  # type: ignore[no-any-return]
+    return uvloop.new_event_loop
 
 
 def _http_limits(config: Config) -> HttpLimits:
@@ -237,11 +245,21 @@ def _http_limits(config: Config) -> HttpLimits:
     )
 
 
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _start_error(config: Config, error: BaseException) -> BaseException:
+def _start_error(config: Config, error: Exception) -> StartError | None:
+    """The operator's line for what can go wrong at start; None for what can only be a bug."""
     if isinstance(error, DirectoryInUse):
         return StartError(str(error), EXIT_START)
-    return error
+    if isinstance(error, JournalDamaged | SnapshotFileDamaged | StateDamaged | InconsistentLog):
+        return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_DAMAGED)
+    if isinstance(error, PackageNotAudited):
+        return StartError(str(error), EXIT_START)
+    if isinstance(error, OSError):
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        if error.errno in _ADDRESS_FAULTS and error.filename is None:
+            return StartError(f"peer.listen = {config.peer.listen!r}: {reason}", EXIT_START)
+        return StartError(f"data_dir = {str(config.data_dir)!r} can't be used: {reason}", EXIT_START)
+    return None
+
+
+_ADDRESS_FAULTS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
+"""What listening can fail with."""

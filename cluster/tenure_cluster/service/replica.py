@@ -3,10 +3,10 @@ on."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tenure_cluster.lease import snapshot
 from tenure_cluster.lease.commands import decode
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.snapshot import digest, dump, load
 from tenure_cluster.lease.table import LeaseTable
 
 
@@ -48,11 +48,11 @@ class Replica:
         return results
 
     def snapshot(self) -> Iterator[bytes]:
-        return snapshot.dump(self._machine.table)
+        return dump(self._machine.table)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        self._machine = LeaseMachine(snapshot.load(chunks))
+        self._machine = LeaseMachine(load(chunks))
 
     def digest(self) -> str:
         """SHA-256 of the state's content, equal on all nodes at the same applied index."""
-        return snapshot.digest(self._machine.table)
+        return digest(self._machine.table)
