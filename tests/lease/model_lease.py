@@ -14,37 +14,14 @@ are refused.
 
 from __future__ import annotations
 
-from typing import Any
+from model_state import WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
+from model_writes import Writes
 
-Row = dict[str, Any]
-
-TOKEN_MAX = 2**53 - 1
-WAITER_SILENCE_MS = 50_000
-CLAIM_WINDOW_MS = 5_000
-REQUEST_MEMORY_MS = 60_000
-KEY_MEMORY_MS = 86_400_000
 NAMED_MAX = 10
 
 
-class Model:
-    """The whole state is in these lists; ``step`` is the only way to change it."""
-
-    def __init__(self) -> None:
-        self.time = 0
-        self.wall = 0
-        self.ticket = 0
-        self.tokens: Row = {}
-        self.revisions: Row = {}
-        self.sessions: list[Row] = []
-        self.leases: list[Row] = []
-        self.ended: list[Row] = []
-        self.given_up: list[Row] = []
-        self.over: list[Row] = []
-        self.waiters: list[Row] = []
-        self.keys: list[Row] = []
-        self.records: list[Row] = []
-        self.answers: list[Row] = []
-        self.events: list[Row] = []
+class Model(Writes):
+    """The commands; ``step`` applies one. What they change is in State, guarded writes are in Writes."""
 
     def step(self, at_ms: int, command: Row) -> tuple[Row, list[Row]]:
         """Apply one command at a stamp; the answer, and the events in order."""
@@ -52,50 +29,7 @@ class Model:
         self.wall = command["wall_ms"]
         self.events = []
         self.forget()
-        result = getattr(self, command["op"])(command)
-        self.mark_idle_keys()
-        return result, self.events
-
-    # What is there.
-
-    def session(self, tenant: str, session_id: str) -> Row | None:
-        return first(self.sessions, tenant=tenant, session_id=session_id)
-
-    def lease(self, tenant: str, lease_id: str) -> Row | None:
-        return first(self.leases, tenant=tenant, lease_id=lease_id)
-
-    def key(self, tenant: str, key: str) -> Row | None:
-        return first(self.keys, tenant=tenant, key=key)
-
-    def record(self, tenant: str, key: str) -> Row | None:
-        return first(self.records, tenant=tenant, key=key)
-
-    def holders(self, tenant: str, key: str) -> list[Row]:
-        return matching(self.leases, tenant=tenant, key=key)
-
-    def queue(self, tenant: str, key: str) -> list[Row]:
-        return sorted(matching(self.waiters, tenant=tenant, key=key), key=lambda waiter: waiter["ticket"])
-
-    def deadline(self, lease: Row) -> int:
-        """When this lease is over unless something happens: with its session, or with its claim window."""
-        session = self.session(lease["tenant"], lease["session_id"])
-        assert session is not None, "a lease without a session"
-        if lease["claim_deadline_ms"]:
-            return min(session["deadline_ms"], lease["claim_deadline_ms"])
-        return session["deadline_ms"]
-
-    def dead(self, lease: Row) -> bool:
-        return self.deadline(lease) <= self.time
-
-    def gone(self, waiter: Row) -> str:
-        """Why a waiter no longer counts: it stopped polling, or its session is over. Empty if it counts."""
-        if waiter["poll_deadline_ms"] <= self.time:
-            return "silent"
-        session = self.session(waiter["tenant"], waiter["session_id"])
-        return "" if self.alive(session) else "session_expired"
-
-    def alive(self, session: Row | None) -> bool:
-        return session is not None and session["deadline_ms"] > self.time
+        return getattr(self, command["op"])(command), self.events
 
     def no_session(self, tenant: str, session_id: str) -> Row | None:
         """Why a session cannot be named by a call, None if it can. Private sessions have no name."""
@@ -106,178 +40,6 @@ class Model:
         if expired or (session is None and first(self.over, tenant=tenant, session_id=session_id)):
             return {"is": "SessionExpired"}
         return {"is": "NoSession"}
-
-    # Passing time.
-
-    def forget(self) -> None:
-        """Drop the memories that are too old."""
-        now = self.time
-        self.ended = [row for row in self.ended if row["ended_ms"] + REQUEST_MEMORY_MS > now]
-        self.given_up = [row for row in self.given_up if row["at_ms"] + REQUEST_MEMORY_MS > now]
-        self.over = [row for row in self.over if row["at_ms"] + REQUEST_MEMORY_MS > now]
-        self.answers = [row for row in self.answers if row["at_ms"] + REQUEST_MEMORY_MS > now]
-        self.keys = [
-            row
-            for row in self.keys
-            if row["idle_since_ms"] == -1 or row["idle_since_ms"] + KEY_MEMORY_MS > now
-        ]
-
-    def mark_idle_keys(self) -> None:
-        for state in self.keys:
-            where = (state["tenant"], state["key"])
-            if self.holders(*where) or self.queue(*where) or self.record(*where):
-                state["idle_since_ms"] = -1
-            elif state["idle_since_ms"] == -1:
-                state["idle_since_ms"] = self.time
-
-    def bury(self, tenant: str, key: str) -> None:
-        """End what is dead on a key without handing it on."""
-        for lease in self.holders(tenant, key):
-            if self.dead(lease):
-                self.finish(lease, "expired")
-        for waiter in self.queue(tenant, key):
-            if self.gone(waiter):
-                self.leave(waiter, self.gone(waiter))
-
-    def serve(self, tenant: str, key: str) -> None:
-        """Grant a free key to the first waiter that still counts."""
-        state = self.key(tenant, key)
-        if state is None or state["blocked_until_ms"] > self.time or self.holders(tenant, key):
-            return
-        for waiter in self.queue(tenant, key):
-            if self.gone(waiter):
-                self.leave(waiter, self.gone(waiter))
-            elif self.tokens[tenant] < TOKEN_MAX:
-                self.grant_waiter(waiter)
-                return
-
-    def settle(self, tenant: str, key: str) -> None:
-        self.bury(tenant, key)
-        self.serve(tenant, key)
-
-    # Small changes.
-
-    def event(self, tenant: str, kind: str, key: str, owner: str, token: int, detail: str = "") -> int:
-        revision = self.revisions.get(tenant, 0) + 1
-        self.revisions[tenant] = revision
-        happened = {"tenant": tenant, "revision": revision, "kind": kind, "key": key, "owner": owner}
-        self.events.append(
-            happened | {"token": token, "at_ms": self.time, "wall_ms": self.wall, "detail": detail}
-        )
-        return revision
-
-    def state_of_key(self, tenant: str, key: str) -> Row:
-        state = self.key(tenant, key)
-        if state is None:
-            state = {"tenant": tenant, "key": key, "floor": 0, "last_token": 0, "last_seq": 0}
-            state |= {"guard_mode": None, "blocked_until_ms": 0, "idle_since_ms": -1}
-            self.keys.append(state)
-        return state
-
-    def mint(self, tenant: str, key: str) -> int:
-        """A new token, and the floor of the key raised to it at once."""
-        token = self.tokens.get(tenant, 0) + 1
-        self.tokens[tenant] = token
-        self.state_of_key(tenant, key)["floor"] = token
-        return token
-
-    def end(self, lease: Row, reason: str) -> None:
-        """Take a lease away and remember that it was. Whoever calls hands the key on."""
-        over_at = self.deadline(lease) if reason == "expired" else self.time
-        session = self.session(lease["tenant"], lease["session_id"])
-        assert session is not None
-        self.leases.remove(lease)
-        self.ended.append(
-            {
-                "tenant": lease["tenant"],
-                "lease_id": lease["lease_id"],
-                "key": lease["key"],
-                "scope": "" if session["private"] else lease["session_id"],
-                "request_id": lease["request_id"],
-                "remember": lease["remember"],
-                "token": lease["token"],
-                "reason": reason,
-                "ended_ms": self.time,
-            }
-        )
-        if session["private"]:
-            self.sessions.remove(session)
-        if reason in ("expired", "broken") and lease["grace_ms"]:
-            state = self.state_of_key(lease["tenant"], lease["key"])
-            state["blocked_until_ms"] = max(state["blocked_until_ms"], over_at + lease["grace_ms"])
-
-    def leave(self, waiter: Row, why: str) -> None:
-        """Take a waiter out of the queue that was not granted."""
-        self.waiters.remove(waiter)
-        if waiter["private"]:
-            session = self.session(waiter["tenant"], waiter["session_id"])
-            if session is not None:
-                self.sessions.remove(session)
-        self.event(waiter["tenant"], "queue_left", waiter["key"], waiter["owner"], 0, why)
-
-    def open(self, wanted: Row, session_id: str, ttl_ms: int, private: bool, deadline_ms: int) -> Row:
-        session = {
-            "tenant": wanted["tenant"],
-            "session_id": session_id,
-            "owner": wanted["owner"],
-            "ttl_ms": ttl_ms,
-            "deadline_ms": deadline_ms,
-            "private": private,
-            "metadata": {} if private else wanted["metadata"],
-            "opened_wall_ms": self.wall,
-            "renewed_wall_ms": self.wall,
-        }
-        self.sessions.append(session)
-        return session
-
-    def grant(self, wanted: Row, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
-        """Make the lease of an acquire, with a token above every earlier one of the tenant."""
-        token = self.mint(wanted["tenant"], wanted["key"])
-        self.state_of_key(wanted["tenant"], wanted["key"])["blocked_until_ms"] = 0
-        revision = self.event(wanted["tenant"], "granted", wanted["key"], wanted["owner"], token)
-        lease = {
-            "tenant": wanted["tenant"],
-            "lease_id": lease_id,
-            "key": wanted["key"],
-            "mode": "exclusive",
-            "slot": 0,
-            "session_id": session_id,
-            "owner": wanted["owner"],
-            "token": token,
-            "grace_ms": wanted["grace_ms"],
-            "metadata": wanted["metadata"],
-            "request_id": wanted["request_id"],
-            "remember": wanted["remember"],
-            "claim_deadline_ms": claim_deadline_ms,
-            "granted_ms": self.time,
-            "granted_wall_ms": self.wall,
-            "revision": revision,
-        }
-        self.leases.append(lease)
-        return lease
-
-    def grant_waiter(self, waiter: Row) -> None:
-        self.waiters.remove(waiter)
-        until = self.time + CLAIM_WINDOW_MS
-        if waiter["private"]:
-            session = self.session(waiter["tenant"], waiter["session_id"])
-            assert session is not None
-            session["deadline_ms"] = until
-        self.grant(waiter, waiter["lease_id"], waiter["session_id"], until)
-
-    def confirmed(self, lease: Row) -> Row:
-        """The answer to whoever may take this grant for its own; who hears of it first thereby claims it."""
-        unclaimed = lease["claim_deadline_ms"] != 0
-        if unclaimed:
-            self.claim_lease(lease)
-        return self.granted(lease, replayed=not unclaimed)
-
-    def claim_lease(self, lease: Row) -> None:
-        session = self.session(lease["tenant"], lease["session_id"])
-        assert session is not None
-        lease["claim_deadline_ms"] = 0
-        session["renewed_wall_ms"] = self.wall
-        session["deadline_ms"] = max(session["deadline_ms"], self.time + session["ttl_ms"])
 
     # How things are shown.
 
@@ -378,28 +140,15 @@ class Model:
             return {"is": "Lost", "reason": "abandoned"}
         return None
 
-    def waiter_of(self, tenant: str, scope: str, request_id: str) -> Row | None:
-        for waiter in matching(self.waiters, tenant=tenant, request_id=request_id):
-            if scope == ("" if waiter["private"] else waiter["session_id"]):
-                return waiter
-        return None
-
-    def lease_of(self, tenant: str, scope: str, request_id: str) -> Row | None:
-        for lease in matching(self.leases, tenant=tenant, request_id=request_id):
-            session = self.session(tenant, lease["session_id"])
-            if session is not None and scope == ("" if session["private"] else session["session_id"]):
-                return lease
-        return None
-
     def fresh_acquire(self, c: Row, tenant: str, key: str, scope: str) -> Row:
         """A new request on a settled key: grant it, queue it or refuse it."""
         wanted = dict(c, key=key)
         state = self.key(tenant, key)
         blocked = state is not None and state["blocked_until_ms"] > self.time
-        free = not self.holders(tenant, key) and not self.queue(tenant, key) and not blocked
+        free = not self.holders(tenant, key) and not blocked
         lease_id = c["lease_ids"][0]
         if free:
-            if self.tokens.get(tenant, 0) >= TOKEN_MAX:
+            if self.tokens.get(tenant, 0) >= self.bounds["tokens"]:
                 return {"is": "TokensExhausted"}
             if not scope:
                 self.open(wanted, lease_id, c["ttl_ms"], True, self.time + c["ttl_ms"])
@@ -407,6 +156,8 @@ class Model:
         mine = [lease for lease in self.holders(tenant, key) if scope and lease["session_id"] == scope]
         if mine or not c["wait"]:
             return self.held(tenant, key)
+        if len(self.queue(tenant, key)) >= self.bounds["waiters"]:
+            return {"is": "QueueFull", "waiters_max": self.bounds["waiters"]}
         if scope:
             cycle = self.cycle(tenant, scope, c["owner"], key)
             if cycle is not None:
@@ -435,8 +186,16 @@ class Model:
             "poll_deadline_ms": until,
         }
         self.waiters.append(waiter)
+        self.mark_idle_keys()
         self.event(wanted["tenant"], "queue_joined", wanted["key"], wanted["owner"], 0)
         return self.waiting(waiter)
+
+    def confirmed(self, lease: Row) -> Row:
+        """The answer to whoever may take this grant for its own; who hears of it first thereby claims it."""
+        unclaimed = lease["claim_deadline_ms"] != 0
+        if unclaimed:
+            self.claim_lease(lease)
+        return self.granted(lease, replayed=not unclaimed)
 
     def cycle(self, tenant: str, session_id: str, owner: str, key: str) -> list[str] | None:
         """Owners and keys of the cycle that a session's waiting for ``key`` would close, or None."""
@@ -524,12 +283,6 @@ class Model:
         self.settle(tenant, lease["key"])
         return {"is": "Released", "already": False}
 
-    def finish(self, lease: Row, reason: str, detail: str = "") -> None:
-        """End a lease and put that into the event stream; the key is not handed on yet."""
-        kind = {"expired": "expired", "broken": "broken"}.get(reason, "released")
-        self.end(lease, reason)
-        self.event(lease["tenant"], kind, lease["key"], lease["owner"], lease["token"], detail)
-
     def abandon(self, c: Row) -> Row:
         tenant, scope, request_id = c["tenant"], c["session_id"] or "", c["request_id"]
         waiter = self.waiter_of(tenant, scope, request_id)
@@ -544,7 +297,7 @@ class Model:
             given_up = {"tenant": tenant, "scope": scope, "request_id": request_id}
             for row in matching(self.given_up, **given_up):
                 self.given_up.remove(row)
-            self.given_up.append(given_up | {"at_ms": self.time})
+            self.remember(self.given_up, given_up | {"at_ms": self.time}, "ended")
         gone = ""
         if waiter is not None:
             gone = self.gone(waiter)
@@ -556,6 +309,8 @@ class Model:
         tenant, key = c["tenant"], c["key"]
         if self.key(tenant, key) is None:
             return {"is": "Broken", "leases": []}
+        if self.tokens.get(tenant, 0) >= self.bounds["tokens"]:
+            return {"is": "TokensExhausted"}
         self.bury(tenant, key)
         broken = self.holders(tenant, key)
         for lease in broken:
@@ -564,112 +319,6 @@ class Model:
         self.settle(tenant, key)
         gone = [{"is": "BrokenLease", "owner": lease["owner"], "token": lease["token"]} for lease in broken]
         return {"is": "Broken", "leases": gone}
-
-    # Guarded writes.
-
-    def commit(self, c: Row) -> Row:
-        tenant, key, op_id = c["tenant"], c["key"], c["op_id"]
-        if op_id is not None:
-            before = first(self.answers, tenant=tenant, key=key, op_id=op_id)
-            if before is not None:
-                answer: Row = before["answer"]
-                return answer
-        refusal = self.commit_refusal(c)
-        answer = refusal if refusal is not None else self.accept(c)
-        if answer["is"] == "Invalid":
-            return answer
-        if refusal is not None:
-            self.event(
-                tenant,
-                "commit_refused",
-                key,
-                self.writer(c),
-                c["token"],
-                refusal.get("code", "mode_conflict"),
-            )
-        if op_id is not None:
-            self.answers.append(
-                {"tenant": tenant, "key": key, "op_id": op_id, "answer": answer, "at_ms": self.time}
-            )
-        return answer
-
-    def commit_refusal(self, c: Row) -> Row | None:
-        state = self.key(c["tenant"], c["key"])
-        record = self.record(c["tenant"], c["key"])
-        revision = record["revision"] if record else 0
-        if (c["seq"] is None) == (c["mode"] == "sequence"):
-            return {"is": "Invalid"}
-
-        nothing = {"floor": 0, "last_token": 0, "last_seq": 0}
-        guard = state if state is not None and c["slot"] == 0 else nothing
-
-        def refused(code: str) -> Row:
-            numbers = {name: guard[name] for name in nothing}
-            return {"is": "CommitRefused", "code": code, "revision": revision} | numbers
-
-        if state is None or c["token"] < guard["floor"]:
-            return refused("stale_token")
-        if c["token"] > guard["floor"] or c["slot"] != 0:
-            return refused("not_live")
-        if state["guard_mode"] not in (None, c["mode"]):
-            return {"is": "GuardConflict", "present": state["guard_mode"], "asked": c["mode"]}
-        if c["mode"] == "once" and c["token"] <= state["last_token"]:
-            return refused("token_used")
-        if c["mode"] == "sequence" and (c["token"], c["seq"]) <= (state["last_token"], state["last_seq"]):
-            return refused("seq_replayed")
-        if not self.may_write(c):
-            return refused("not_live")
-        if c["if_revision"] is not None and c["if_revision"] != revision:
-            return refused("revision_conflict")
-        return None
-
-    def may_write(self, c: Row) -> bool:
-        """Whether the lease named by a commit is not contradicted, and alive where that is asked."""
-        known = self.lease(c["tenant"], c["lease_id"])
-        past = first(self.ended, tenant=c["tenant"], lease_id=c["lease_id"])
-        named = known or past
-        if named is not None and (named["key"], named["token"]) != (c["key"], c["token"]):
-            return False
-        if not c["require_live"]:
-            return True
-        return known is not None and not self.dead(known) and known["claim_deadline_ms"] == 0
-
-    def writer(self, c: Row) -> str:
-        lease = self.lease(c["tenant"], c["lease_id"])
-        return lease["owner"] if lease is not None else ""
-
-    def accept(self, c: Row) -> Row:
-        tenant, key = c["tenant"], c["key"]
-        state = self.key(tenant, key)
-        assert state is not None
-        revision = self.event(tenant, "committed", key, self.writer(c), c["token"])
-        state |= {"guard_mode": c["mode"], "last_token": c["token"], "last_seq": c["seq"] or 0}
-        if c["value"] is not None:
-            self.records = [row for row in self.records if (row["tenant"], row["key"]) != (tenant, key)]
-            self.records.append(
-                {
-                    "tenant": tenant,
-                    "key": key,
-                    "value": c["value"],
-                    "binary": c["binary"],
-                    "digest": c["digest"],
-                    "token": c["token"],
-                    "owner": self.writer(c),
-                    "revision": revision,
-                    "committed_wall_ms": self.wall,
-                }
-            )
-        return {"is": "Committed", "revision": revision}
-
-    def delete_record(self, c: Row) -> Row:
-        record = self.record(c["tenant"], c["key"])
-        if record is None:
-            return {"is": "NoRecord"}
-        if c["if_revision"] is not None and c["if_revision"] != record["revision"]:
-            return {"is": "RevisionConflict", "revision": record["revision"]}
-        self.records.remove(record)
-        self.event(c["tenant"], "record_deleted", c["key"], record["owner"], record["token"])
-        return {"is": "RecordDeleted", "record": record}
 
     # Sessions and the reaper.
 
@@ -687,29 +336,53 @@ class Model:
             return refusal
         session = self.session(c["tenant"], c["session_id"])
         assert session is not None
-        return {"is": "SessionClosed", "leases": self.end_session(session, "session_closed")}
+        return {"is": "SessionClosed", "leases": self.close(session)}
 
-    def end_session(self, session: Row, reason: str) -> int:
-        """End a session with all it has; how many leases that were."""
-        tenant, session_id = session["tenant"], session["session_id"]
-        why_left = "silent" if session["private"] else {"expired": "session_expired"}.get(reason, reason)
-        for waiter in matching(self.waiters, tenant=tenant, session_id=session_id):
-            self.leave(waiter, why_left)
+    def close(self, session: Row) -> int:
+        """End a session with all it has; how many live leases that were."""
+        owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
+        for waiter in matching(self.waiters, **owned):
+            self.leave(waiter, "session_closed")
         closed = 0
-        for lease in matching(self.leases, tenant=tenant, session_id=session_id):
-            if self.dead(lease):
-                self.finish(lease, "expired")
-            else:
-                self.finish(lease, reason, reason)
-                closed += 1
-            self.settle(tenant, lease["key"])
+        for lease in matching(self.leases, **owned):
+            dead = self.dead(lease)
+            self.finish(lease, "expired" if dead else "session_closed", "" if dead else "session_closed")
+            closed += not dead
+            self.settle(lease["tenant"], lease["key"])
         self.sessions = [row for row in self.sessions if row is not session]
-        if reason == "expired" and not session["private"]:
-            self.over.append({"tenant": tenant, "session_id": session_id, "at_ms": self.time})
         return closed
 
     def expire(self, c: Row) -> Row:
-        return {"is": "Done", "ended": sum(self.expire_one(item) for item in c["items"])}
+        self.endings_left = self.bounds["endings"]
+        ended = 0
+        for item in c["items"][: self.bounds["endings"]]:
+            if self.endings_left <= 0:
+                break
+            if self.expire_one(item):
+                ended += 1
+                self.endings_left -= 1
+        return {"is": "Done", "ended": ended}
+
+    def expire_session(self, session: Row) -> bool:
+        """End an expired session and all it has; false if there was too much of it for one command."""
+        owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
+        why_left = "silent" if session["private"] else "session_expired"
+        bounded = not session["private"]
+        for waiter in matching(self.waiters, **owned):
+            if bounded and self.endings_left <= 0:
+                return False
+            self.leave(waiter, why_left)
+            self.endings_left -= bounded
+        for lease in matching(self.leases, **owned):
+            if bounded and self.endings_left <= 0:
+                return False
+            self.finish(lease, "expired")
+            self.settle(lease["tenant"], lease["key"])
+            self.endings_left -= bounded
+        self.sessions = [row for row in self.sessions if row is not session]
+        if bounded:
+            self.remember(self.over, owned | {"at_ms": self.time}, "ended")
+        return True
 
     def expire_one(self, item: Row) -> bool:
         """End one thing that seems due, only if it is still there with exactly that deadline, and over."""
@@ -720,8 +393,7 @@ class Model:
             session = self.session(tenant, name)
             if session is None or session["deadline_ms"] != deadline:
                 return False
-            self.end_session(session, "expired")
-            return True
+            return self.expire_session(session)
         if kind == "claim":
             lease = self.lease(tenant, name)
             if lease is None or lease["claim_deadline_ms"] != deadline or deadline == 0:
@@ -744,20 +416,3 @@ class Model:
 
     def tick(self, c: Row) -> Row:
         return {"is": "Done", "ended": 0}
-
-
-def waiter_item_id(waiter: Row) -> str:
-    """How an Expire names a waiter."""
-    scope = "" if waiter["private"] else waiter["session_id"]
-    return f"{len(scope)}:{scope}{waiter['request_id']}"
-
-
-def matching(rows: list[Row], **wanted: Any) -> list[Row]:
-    return [row for row in rows if wanted.items() <= row.items()]
-
-
-def first(rows: list[Row], **wanted: Any) -> Row | None:
-    for row in rows:
-        if wanted.items() <= row.items():
-            return row
-    return None

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from model_lease import (
+from model_lease import Model
+from model_state import (
     CLAIM_WINDOW_MS,
     KEY_MEMORY_MS,
     REQUEST_MEMORY_MS,
     WAITER_SILENCE_MS,
-    Model,
     Row,
     waiter_item_id,
 )
@@ -37,7 +37,10 @@ GRACES_MS = [0, 0, 0, 2_000, 20_000]
 METADATA: list[dict[str, str]] = [{}, {"run": "7"}]
 LONG_STEPS_MS = [1_000, 3_000, 10_000, CLAIM_WINDOW_MS, WAITER_SILENCE_MS, REQUEST_MEMORY_MS]
 
-scripts = st.lists(st.binary(min_size=STEP_BYTES, max_size=STEP_BYTES), min_size=STEPS, max_size=STEPS)
+
+def scripts(steps: int = STEPS) -> st.SearchStrategy[list[bytes]]:
+    """Histories of so many steps, of which some may do nothing."""
+    return st.lists(st.binary(min_size=STEP_BYTES, max_size=STEP_BYTES), min_size=steps, max_size=steps)
 
 
 class Choices:

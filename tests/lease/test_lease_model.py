@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from model_compare import Comparison
 from model_scripts import STEPS, scripts
 
+from tenure_cluster.lease import limits
+
 STEPS_MIN = 200_000
-EXAMPLES = 900
+EXAMPLES = 830
+EXAMPLES_AT_BOUNDS = 120
 
 CAMPAIGN = int(os.environ.get("TENURE_MODEL_EXAMPLES", "0"))
 
@@ -70,12 +74,24 @@ MARKS = [
 
 MARK_MIN = 20
 
+NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
+"""Bounds that random histories reach, and the limits of the machine that they stand for."""
+
+LIMITS = {
+    "tokens": "TOKEN_MAX",
+    "waiters": "WAITERS_PER_KEY_MAX",
+    "ended": "ENDED_LEASES_MAX",
+    "answers": "OPERATIONS_MAX",
+    "idle_keys": "IDLE_KEYS_MAX",
+    "endings": "EXPIRE_BATCH_MAX",
+}
+
 
 def test_the_machine_agrees_with_the_model_over_200_000_random_steps() -> None:
     counts: Counter[str] = Counter()
 
     @SETTINGS
-    @given(scripts)
+    @given(scripts())
     def agrees(script: list[bytes]) -> None:
         Comparison(counts=counts).play(script)
 
@@ -84,3 +100,18 @@ def test_the_machine_agrees_with_the_model_over_200_000_random_steps() -> None:
     tame = [mark for mark in MARKS if counts[mark] < MARK_MIN]
     assert not tame, f"met too rarely: {tame}"
     assert counts["steps"] >= STEPS_MIN
+
+
+def test_the_machine_agrees_with_the_model_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in LIMITS.items():
+        monkeypatch.setattr(limits, limit, NARROW[name])
+    counts: Counter[str] = Counter()
+
+    @settings(SETTINGS, max_examples=CAMPAIGN or EXAMPLES_AT_BOUNDS)
+    @given(scripts())
+    def agrees(script: list[bytes]) -> None:
+        Comparison(counts=counts, bounds=NARROW).play(script)
+
+    agrees()
+    for mark in ("acquire QueueFull", "acquire TokensExhausted", "break_ TokensExhausted"):
+        assert counts[mark] >= MARK_MIN, f"met too rarely: {mark}"

@@ -1,0 +1,310 @@
+"""The state of the fenced-lease model: lists of dictionaries, and the small steps that change them.
+
+Every question is answered by looking through a list from end to end. See ``model_lease`` for the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+
+
+WAITER_SILENCE_MS = 50_000
+CLAIM_WINDOW_MS = 5_000
+REQUEST_MEMORY_MS = 60_000
+KEY_MEMORY_MS = 86_400_000
+
+BOUNDS = {
+    "tokens": 2**53 - 1,
+    "waiters": 10_000,
+    "ended": 1_000_000,
+    "answers": 1_000_000,
+    "idle_keys": 100_000,
+    "endings": 500,
+}
+"""How much there may be: tokens of a tenant, waiters of a key, memories of ended leases (likewise of
+requests given up and of expired sessions), of op_ids, idle keys, endings by one Expire."""
+
+
+class State:
+    """The whole state is in these lists."""
+
+    def __init__(self, bounds: dict[str, int] | None = None) -> None:
+        self.bounds = BOUNDS | (bounds or {})
+        self.time = 0
+        self.wall = 0
+        self.ticket = 0
+        self.rank = 0
+        self.tokens: Row = {}
+        self.revisions: Row = {}
+        self.sessions: list[Row] = []
+        self.leases: list[Row] = []
+        self.ended: list[Row] = []
+        self.given_up: list[Row] = []
+        self.over: list[Row] = []
+        self.waiters: list[Row] = []
+        self.keys: list[Row] = []
+        self.records: list[Row] = []
+        self.answers: list[Row] = []
+        self.events: list[Row] = []
+        self.endings_left = 0
+
+    # What is there.
+
+    def session(self, tenant: str, session_id: str) -> Row | None:
+        return first(self.sessions, tenant=tenant, session_id=session_id)
+
+    def lease(self, tenant: str, lease_id: str) -> Row | None:
+        return first(self.leases, tenant=tenant, lease_id=lease_id)
+
+    def key(self, tenant: str, key: str) -> Row | None:
+        return first(self.keys, tenant=tenant, key=key)
+
+    def record(self, tenant: str, key: str) -> Row | None:
+        return first(self.records, tenant=tenant, key=key)
+
+    def holders(self, tenant: str, key: str) -> list[Row]:
+        return matching(self.leases, tenant=tenant, key=key)
+
+    def queue(self, tenant: str, key: str) -> list[Row]:
+        return sorted(matching(self.waiters, tenant=tenant, key=key), key=lambda waiter: waiter["ticket"])
+
+    def deadline(self, lease: Row) -> int:
+        """When this lease is over unless something happens: with its session, or with its claim window."""
+        session = self.session(lease["tenant"], lease["session_id"])
+        assert session is not None, "a lease without a session"
+        if lease["claim_deadline_ms"]:
+            return min(session["deadline_ms"], lease["claim_deadline_ms"])
+        return session["deadline_ms"]
+
+    def dead(self, lease: Row) -> bool:
+        return self.deadline(lease) <= self.time
+
+    def gone(self, waiter: Row) -> str:
+        """Why a waiter no longer counts: it stopped polling, or its session is over. Empty if it counts."""
+        if waiter["poll_deadline_ms"] <= self.time:
+            return "silent"
+        session = self.session(waiter["tenant"], waiter["session_id"])
+        return "" if self.alive(session) else "session_expired"
+
+    def alive(self, session: Row | None) -> bool:
+        return session is not None and session["deadline_ms"] > self.time
+
+    def waiter_of(self, tenant: str, scope: str, request_id: str) -> Row | None:
+        for waiter in matching(self.waiters, tenant=tenant, request_id=request_id):
+            if scope == ("" if waiter["private"] else waiter["session_id"]):
+                return waiter
+        return None
+
+    def lease_of(self, tenant: str, scope: str, request_id: str) -> Row | None:
+        for lease in matching(self.leases, tenant=tenant, request_id=request_id):
+            session = self.session(tenant, lease["session_id"])
+            if session is not None and scope == ("" if session["private"] else session["session_id"]):
+                return lease
+        return None
+
+    # Passing time.
+
+    def forget(self) -> None:
+        """Drop the memories that are too old."""
+        now = self.time
+        self.ended = [row for row in self.ended if row["ended_ms"] + REQUEST_MEMORY_MS > now]
+        self.given_up = [row for row in self.given_up if row["at_ms"] + REQUEST_MEMORY_MS > now]
+        self.over = [row for row in self.over if row["at_ms"] + REQUEST_MEMORY_MS > now]
+        self.answers = [row for row in self.answers if row["at_ms"] + REQUEST_MEMORY_MS > now]
+        while self.forget_idle_key():
+            pass
+
+    def forget_idle_key(self) -> bool:
+        """Drop the key that has been idle longest, if it has been long enough or there are too many."""
+        idle = sorted(
+            (row for row in self.keys if row["idle_since_ms"] >= 0), key=lambda row: row["idle_rank"]
+        )
+        if not idle:
+            return False
+        oldest = idle[0]
+        if len(idle) <= self.bounds["idle_keys"] and oldest["idle_since_ms"] + KEY_MEMORY_MS > self.time:
+            return False
+        if oldest["blocked_until_ms"] > self.time:
+            # Its grace period must be kept: it counts as idle from now on.
+            if oldest["idle_since_ms"] != self.time:
+                self.rank += 1
+                oldest |= {"idle_since_ms": self.time, "idle_rank": self.rank}
+            return False
+        self.keys.remove(oldest)
+        return True
+
+    def mark_idle_keys(self) -> None:
+        """Note which keys came into use, and which have just fallen idle."""
+        for state in self.keys:
+            where = (state["tenant"], state["key"])
+            if self.holders(*where) or self.queue(*where) or self.record(*where):
+                state["idle_since_ms"] = -1
+            elif state["idle_since_ms"] == -1:
+                self.rank += 1
+                state |= {"idle_since_ms": self.time, "idle_rank": self.rank}
+
+    def remember(self, memory: list[Row], row: Row, bound: str) -> None:
+        memory.append(row)
+        while len(memory) > self.bounds[bound]:
+            del memory[0]
+
+    def bury(self, tenant: str, key: str) -> None:
+        """End what is dead on a key without handing it on."""
+        for lease in self.holders(tenant, key):
+            if self.dead(lease):
+                self.finish(lease, "expired")
+        for waiter in self.queue(tenant, key):
+            if self.gone(waiter):
+                self.leave(waiter, self.gone(waiter))
+
+    def serve(self, tenant: str, key: str) -> None:
+        """Grant a free key to the first waiter that still counts."""
+        state = self.key(tenant, key)
+        if state is None or state["blocked_until_ms"] > self.time or self.holders(tenant, key):
+            return
+        for waiter in self.queue(tenant, key):
+            if self.gone(waiter):
+                self.leave(waiter, self.gone(waiter))
+            elif self.tokens.get(tenant, 0) < self.bounds["tokens"]:
+                self.grant_waiter(waiter)
+                return
+
+    def settle(self, tenant: str, key: str) -> None:
+        self.bury(tenant, key)
+        self.serve(tenant, key)
+
+    # Small changes.
+
+    def event(self, tenant: str, kind: str, key: str, owner: str, token: int, detail: str = "") -> int:
+        revision = self.revisions.get(tenant, 0) + 1
+        self.revisions[tenant] = revision
+        happened = {"tenant": tenant, "revision": revision, "kind": kind, "key": key, "owner": owner}
+        self.events.append(
+            happened | {"token": token, "at_ms": self.time, "wall_ms": self.wall, "detail": detail}
+        )
+        return revision
+
+    def state_of_key(self, tenant: str, key: str) -> Row:
+        state = self.key(tenant, key)
+        if state is None:
+            state = {"tenant": tenant, "key": key, "floor": 0, "last_token": 0, "last_seq": 0}
+            state |= {"guard_mode": None, "blocked_until_ms": 0, "idle_since_ms": -1}
+            self.keys.append(state)
+        return state
+
+    def mint(self, tenant: str, key: str) -> int:
+        """A new token, and the floor of the key raised to it at once."""
+        token = self.tokens.get(tenant, 0) + 1
+        self.tokens[tenant] = token
+        self.state_of_key(tenant, key)["floor"] = token
+        return token
+
+    def end(self, lease: Row, reason: str) -> None:
+        """Take a lease away and remember that it was. Whoever calls hands the key on."""
+        over_at = self.deadline(lease) if reason == "expired" else self.time
+        session = self.session(lease["tenant"], lease["session_id"])
+        assert session is not None
+        self.leases.remove(lease)
+        names = ("tenant", "lease_id", "key", "request_id", "remember", "token")
+        ended = {name: lease[name] for name in names} | {"reason": reason, "ended_ms": self.time}
+        scope = "" if session["private"] else lease["session_id"]
+        self.remember(self.ended, ended | {"scope": scope}, "ended")
+        if session["private"]:
+            self.sessions.remove(session)
+        if reason in ("expired", "broken") and lease["grace_ms"]:
+            state = self.state_of_key(lease["tenant"], lease["key"])
+            state["blocked_until_ms"] = max(state["blocked_until_ms"], over_at + lease["grace_ms"])
+        self.mark_idle_keys()
+
+    def leave(self, waiter: Row, why: str) -> None:
+        """Take a waiter out of the queue that was not granted."""
+        self.waiters.remove(waiter)
+        if waiter["private"]:
+            session = self.session(waiter["tenant"], waiter["session_id"])
+            if session is not None:
+                self.sessions.remove(session)
+        self.mark_idle_keys()
+        self.event(waiter["tenant"], "queue_left", waiter["key"], waiter["owner"], 0, why)
+
+    def open(self, wanted: Row, session_id: str, ttl_ms: int, private: bool, deadline_ms: int) -> Row:
+        session = {
+            "tenant": wanted["tenant"],
+            "session_id": session_id,
+            "owner": wanted["owner"],
+            "ttl_ms": ttl_ms,
+            "deadline_ms": deadline_ms,
+            "private": private,
+            "metadata": {} if private else wanted["metadata"],
+            "opened_wall_ms": self.wall,
+            "renewed_wall_ms": self.wall,
+        }
+        self.sessions.append(session)
+        return session
+
+    def grant(self, wanted: Row, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
+        """Make the lease of an acquire, with a token above every earlier one of the tenant."""
+        token = self.mint(wanted["tenant"], wanted["key"])
+        self.state_of_key(wanted["tenant"], wanted["key"])["blocked_until_ms"] = 0
+        revision = self.event(wanted["tenant"], "granted", wanted["key"], wanted["owner"], token)
+        lease = {
+            "tenant": wanted["tenant"],
+            "lease_id": lease_id,
+            "key": wanted["key"],
+            "mode": "exclusive",
+            "slot": 0,
+            "session_id": session_id,
+            "owner": wanted["owner"],
+            "token": token,
+            "grace_ms": wanted["grace_ms"],
+            "metadata": wanted["metadata"],
+            "request_id": wanted["request_id"],
+            "remember": wanted["remember"],
+            "claim_deadline_ms": claim_deadline_ms,
+            "granted_ms": self.time,
+            "granted_wall_ms": self.wall,
+            "revision": revision,
+        }
+        self.leases.append(lease)
+        self.mark_idle_keys()
+        return lease
+
+    def grant_waiter(self, waiter: Row) -> None:
+        self.waiters.remove(waiter)
+        until = self.time + CLAIM_WINDOW_MS
+        if waiter["private"]:
+            session = self.session(waiter["tenant"], waiter["session_id"])
+            assert session is not None
+            session["deadline_ms"] = until
+        self.grant(waiter, waiter["lease_id"], waiter["session_id"], until)
+
+    def claim_lease(self, lease: Row) -> None:
+        session = self.session(lease["tenant"], lease["session_id"])
+        assert session is not None
+        lease["claim_deadline_ms"] = 0
+        session["renewed_wall_ms"] = self.wall
+        session["deadline_ms"] = max(session["deadline_ms"], self.time + session["ttl_ms"])
+
+    def finish(self, lease: Row, reason: str, detail: str = "") -> None:
+        """End a lease and put that into the event stream; the key is not handed on yet."""
+        kind = {"expired": "expired", "broken": "broken"}.get(reason, "released")
+        self.end(lease, reason)
+        self.event(lease["tenant"], kind, lease["key"], lease["owner"], lease["token"], detail)
+
+
+def waiter_item_id(waiter: Row) -> str:
+    """How an Expire names a waiter."""
+    scope = "" if waiter["private"] else waiter["session_id"]
+    return f"{len(scope)}:{scope}{waiter['request_id']}"
+
+
+def matching(rows: list[Row], **wanted: Any) -> list[Row]:
+    return [row for row in rows if wanted.items() <= row.items()]
+
+
+def first(rows: list[Row], **wanted: Any) -> Row | None:
+    for row in rows:
+        if wanted.items() <= row.items():
+            return row
+    return None

@@ -1,0 +1,114 @@
+"""The guarded writes of the fenced-lease model: commit and the record. See ``model_lease`` for the rules."""
+
+from __future__ import annotations
+
+from model_state import Row, State, first
+
+
+class Writes(State):
+    """Commands that write through a key's guard."""
+
+    def commit(self, c: Row) -> Row:
+        tenant, key, op_id = c["tenant"], c["key"], c["op_id"]
+        if op_id is not None:
+            before = first(self.answers, tenant=tenant, key=key, op_id=op_id)
+            if before is not None:
+                answer: Row = before["answer"]
+                return answer
+        refusal = self.commit_refusal(c)
+        answer = refusal if refusal is not None else self.accept(c)
+        if answer["is"] == "Invalid":
+            return answer
+        if refusal is not None:
+            self.event(
+                tenant,
+                "commit_refused",
+                key,
+                self.writer(c),
+                c["token"],
+                refusal.get("code", "mode_conflict"),
+            )
+        if op_id is not None:
+            answered = {"tenant": tenant, "key": key, "op_id": op_id, "answer": answer, "at_ms": self.time}
+            self.remember(self.answers, answered, "answers")
+        return answer
+
+    def commit_refusal(self, c: Row) -> Row | None:
+        state = self.key(c["tenant"], c["key"])
+        record = self.record(c["tenant"], c["key"])
+        revision = record["revision"] if record else 0
+        if (c["seq"] is None) == (c["mode"] == "sequence"):
+            return {"is": "Invalid"}
+
+        nothing = {"floor": 0, "last_token": 0, "last_seq": 0}
+        guard = state if state is not None and c["slot"] == 0 else nothing
+
+        def refused(code: str) -> Row:
+            numbers = {name: guard[name] for name in nothing}
+            return {"is": "CommitRefused", "code": code, "revision": revision} | numbers
+
+        if state is None or c["token"] < guard["floor"]:
+            return refused("stale_token")
+        if c["token"] > guard["floor"] or c["slot"] != 0:
+            return refused("not_live")
+        if state["guard_mode"] not in (None, c["mode"]):
+            return {"is": "GuardConflict", "present": state["guard_mode"], "asked": c["mode"]}
+        if c["mode"] == "once" and c["token"] <= state["last_token"]:
+            return refused("token_used")
+        if c["mode"] == "sequence" and (c["token"], c["seq"]) <= (state["last_token"], state["last_seq"]):
+            return refused("seq_replayed")
+        if not self.may_write(c):
+            return refused("not_live")
+        if c["if_revision"] is not None and c["if_revision"] != revision:
+            return refused("revision_conflict")
+        return None
+
+    def may_write(self, c: Row) -> bool:
+        """Whether the lease named by a commit is not contradicted, and alive where that is asked."""
+        known = self.lease(c["tenant"], c["lease_id"])
+        past = first(self.ended, tenant=c["tenant"], lease_id=c["lease_id"])
+        named = known or past
+        if named is not None and (named["key"], named["token"]) != (c["key"], c["token"]):
+            return False
+        if not c["require_live"]:
+            return True
+        return known is not None and not self.dead(known) and known["claim_deadline_ms"] == 0
+
+    def writer(self, c: Row) -> str:
+        lease = self.lease(c["tenant"], c["lease_id"])
+        return lease["owner"] if lease is not None else ""
+
+    def accept(self, c: Row) -> Row:
+        tenant, key = c["tenant"], c["key"]
+        state = self.key(tenant, key)
+        assert state is not None
+        revision = self.event(tenant, "committed", key, self.writer(c), c["token"])
+        state |= {"guard_mode": c["mode"], "last_token": c["token"], "last_seq": c["seq"] or 0}
+        if c["value"] is not None:
+            self.records = [row for row in self.records if (row["tenant"], row["key"]) != (tenant, key)]
+            self.records.append(
+                {
+                    "tenant": tenant,
+                    "key": key,
+                    "value": c["value"],
+                    "binary": c["binary"],
+                    "digest": c["digest"],
+                    "token": c["token"],
+                    "owner": self.writer(c),
+                    "revision": revision,
+                    "committed_wall_ms": self.wall,
+                }
+            )
+        self.mark_idle_keys()
+        return {"is": "Committed", "revision": revision}
+
+    def delete_record(self, c: Row) -> Row:
+        record = self.record(c["tenant"], c["key"])
+        if record is None:
+            return {"is": "NoRecord"}
+        if c["if_revision"] is not None and c["if_revision"] != record["revision"]:
+            return {"is": "RevisionConflict", "revision": record["revision"]}
+        self.records.remove(record)
+        self.mark_idle_keys()
+        self.event(c["tenant"], "record_deleted", c["key"], record["owner"], record["token"])
+        return {"is": "RecordDeleted", "record": record}

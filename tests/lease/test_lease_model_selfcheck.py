@@ -1,0 +1,323 @@
+"""The comparison with the model is able to fail: machines broken on purpose are caught in few histories.
+
+Every mutant does one thing that the specification forbids. Its own check of invariants is switched off, so
+what catches it is the comparison: the model, the rules of the ledger, or the second replica.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from model_compare import Comparison
+from model_rules import Diverged
+from model_scripts import scripts
+from msgspec.structs import replace
+
+from tenure_cluster.lease import commands
+from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
+from tenure_cluster.lease.machine import Applied, LeaseMachine
+from tenure_cluster.lease.results import Committed, Released, Renewed
+from tenure_cluster.lease.step import Step
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import ClusterTime, Guard, KeyState, Lease, Session, TenantId, Waiter
+
+EXAMPLES_MAX = 100
+"""Within so many random histories a mutant must be caught. Most take fewer than five."""
+
+SHRUNK_STEPS_MAX = 6
+
+
+class Unchecked(LeaseMachine):
+    """A machine that does not check itself, to be broken by subclasses."""
+
+    def check(self) -> None:
+        pass
+
+    def now_ms(self, at_ms: ClusterTime) -> ClusterTime:
+        return max(at_ms, self.table.time_ms)
+
+
+class TokenResetOnRelease(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        applied = super().apply(at_ms, command)
+        if isinstance(command, commands.Release) and applied.result == Released(False):
+            held = [row.token for row in self.table.leases.values() if row.tenant == command.tenant]
+            counters = self.table.tenants[command.tenant]
+            self.table.tenants[command.tenant] = replace(counters, last_token=max(held, default=0))
+        return applied
+
+
+class RenewRevivesExpired(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        if isinstance(command, commands.Renew) and command.lease_id is not None:
+            lease = self.table.leases.get((command.tenant, command.lease_id))
+            if lease is not None:
+                session = self.table.sessions[(lease.tenant, lease.session_id)]
+                deadline_ms = max(session.deadline_ms, self.now_ms(at_ms) + session.ttl_ms)
+                self.table.replace_session(replace(session, deadline_ms=deadline_ms))
+        return super().apply(at_ms, command)
+
+
+class RenewShortens(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        applied = super().apply(at_ms, command)
+        if isinstance(applied.result, Renewed):
+            session = applied.result.grant.session
+            deadline_ms = self.table.time_ms + session.ttl_ms
+            self.table.replace_session(replace(session, deadline_ms=deadline_ms))
+        return applied
+
+
+class RenewOfAnotherTenant(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        if isinstance(command, commands.Renew):
+            for tenant, lease_id in self.table.leases:
+                if lease_id == command.lease_id:
+                    command = replace(command, tenant=tenant)
+        return super().apply(at_ms, command)
+
+
+class ReleaseByKey(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        if isinstance(command, commands.Release):
+            ended = self.table.ended.get((command.tenant, command.lease_id))
+            holder = self.table.holder(ended.tenant, ended.key) if ended is not None else None
+            if holder is not None:
+                command = replace(command, lease_id=holder.lease_id)
+        return super().apply(at_ms, command)
+
+
+class ReaperDoesNotCheckAgain(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        if isinstance(command, commands.Expire):
+            command = replace(command, items=[self.seen_late(item, at_ms) for item in command.items])
+        return super().apply(at_ms, command)
+
+    def seen_late(self, item: commands.ExpireItem, at_ms: ClusterTime) -> commands.ExpireItem:
+        session = self.table.sessions.get((item.tenant, item.id))
+        if item.kind != "session" or session is None:
+            return item
+        deadline_ms = min(session.deadline_ms, self.now_ms(at_ms))
+        self.table.replace_session(replace(session, deadline_ms=deadline_ms))
+        return replace(item, deadline_ms=deadline_ms)
+
+
+class OnceTwice(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        applied = super().apply(at_ms, command)
+        if isinstance(command, commands.Commit) and isinstance(applied.result, Committed):
+            state = self.table.keys[(command.tenant, command.key)]
+            guards = {slot: Guard(guard.floor) for slot, guard in state.guards.items()}
+            self.table.put_key_state(replace(state, guards=guards))
+        return applied
+
+
+class TimeGoesBack(Unchecked):
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        self.table.time_ms = min(self.table.time_ms, at_ms)
+        return super().apply(at_ms, command)
+
+
+class LocalClock(Unchecked):
+    skews = itertools.count()
+
+    def __init__(self, table: LeaseTable | None = None) -> None:
+        super().__init__(table)
+        self.skew_ms = next(LocalClock.skews) % 7
+
+    def apply(self, at_ms: ClusterTime, command: commands.Command) -> Applied:
+        return super().apply(at_ms + self.skew_ms, command)
+
+
+class ForgetsRequestsInSnapshot(Unchecked):
+    def __init__(self, table: LeaseTable | None = None) -> None:
+        super().__init__(table)
+        while self.table.ended:
+            self.table.forget_ended()
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def replace_function(patch: pytest.MonkeyPatch, name: str, wrong: Callable[..., object]) -> None:
+    """Put another function in place of one of the machine's, wherever it was imported by name."""
+    modules = [module for path, module in sys.modules.items() if path.startswith("tenure_cluster.lease.")]
+    users = [module for module in modules if hasattr(module, name)]
+    assert users, f"the machine has no function {name} any more: this mutant must be written anew"
+    for module in users:
+        patch.setattr(module, name, wrong)
+
+
+def session_not_checked_again_at_the_grant(patch: pytest.MonkeyPatch) -> None:
+    def silent_only(step: Step, waiter: Waiter) -> str:
+        return "silent" if waiter.poll_deadline_ms <= step.now_ms else ""
+
+    def look_at_none(step: Step, queue: KeyQueue) -> dict[int, Waiter]:
+        return {}
+
+    replace_function(patch, "waiter_dead", silent_only)
+    replace_function(patch, "_look_at_sessions", look_at_none)
+
+
+def floor_raised_at_the_first_write(patch: pytest.MonkeyPatch) -> None:
+    def not_raised(guard: Guard | None, floor: int) -> Guard:
+        return guard if guard is not None else Guard(floor)
+
+    replace_function(patch, "_raised", not_raised)
+
+
+def floor_not_raised_by_a_break(patch: pytest.MonkeyPatch) -> None:
+    def raise_none(step: Step, tenant: TenantId, key: str) -> None:
+        pass
+
+    replace_function(patch, "raise_all_floors", raise_none)
+
+
+def lease_lives_a_millisecond_too_long(patch: pytest.MonkeyPatch) -> None:
+    right = LeaseTable.lease_deadline
+
+    def late(table: LeaseTable, lease: Lease) -> ClusterTime:
+        return right(table, lease) + 1
+
+    patch.setattr(LeaseTable, "lease_deadline", late)
+
+
+def lease_dies_a_millisecond_too_early(patch: pytest.MonkeyPatch) -> None:
+    def live(step: Step, lease: Lease) -> bool:
+        return step.table.lease_deadline(lease) > step.now_ms + 1
+
+    replace_function(patch, "lease_live", live)
+
+
+def claim_window_never_closes(patch: pytest.MonkeyPatch) -> None:
+    def of_the_session(table: LeaseTable, lease: Lease) -> ClusterTime:
+        return table.sessions[(lease.tenant, lease.session_id)].deadline_ms
+
+    patch.setattr(LeaseTable, "lease_deadline", of_the_session)
+
+
+def last_come_first_served(patch: pytest.MonkeyPatch) -> None:
+    def tail(queue: KeyQueue) -> WaiterRef:
+        return queue.polled[queue.tickets[-1]]
+
+    patch.setattr(KeyQueue, "head", tail)
+
+
+def op_id_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaseTable, "remember_operation", lambda table, operation: None)
+
+
+def abandoned_request_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaseTable, "remember_abandoned", lambda table, ref, abandoned: None)
+
+
+def grace_not_kept(patch: pytest.MonkeyPatch) -> None:
+    right = LeaseTable.put_key_state
+
+    def without_grace(table: LeaseTable, state: KeyState) -> None:
+        right(table, replace(state, blocked_until_ms=0))
+
+    patch.setattr(LeaseTable, "put_key_state", without_grace)
+
+
+def any_session_may_be_named(patch: pytest.MonkeyPatch) -> None:
+    def live(step: Step, session: Session) -> bool:
+        return True
+
+    replace_function(patch, "session_live", live)
+
+
+CLASSES: list[type[Unchecked]] = [
+    TokenResetOnRelease,
+    RenewRevivesExpired,
+    RenewShortens,
+    RenewOfAnotherTenant,
+    ReleaseByKey,
+    ReaperDoesNotCheckAgain,
+    OnceTwice,
+    TimeGoesBack,
+    LocalClock,
+    ForgetsRequestsInSnapshot,
+]
+
+PATCHES: list[Patch] = [
+    session_not_checked_again_at_the_grant,
+    floor_raised_at_the_first_write,
+    floor_not_raised_by_a_break,
+    lease_lives_a_millisecond_too_long,
+    lease_dies_a_millisecond_too_early,
+    claim_window_never_closes,
+    last_come_first_served,
+    op_id_not_remembered,
+    abandoned_request_not_remembered,
+    grace_not_kept,
+    any_session_may_be_named,
+]
+
+QUICK = settings(
+    max_examples=EXAMPLES_MAX,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def histories_until_caught(make: Callable[..., LeaseMachine]) -> int | None:
+    """How many random histories it took to tell a machine from the model; None if it was not told."""
+    played = 0
+
+    @QUICK
+    @given(scripts())
+    def agrees(script: list[bytes]) -> None:
+        nonlocal played
+        played += 1
+        Comparison(make).play(script)
+
+    try:
+        agrees()
+    except Diverged:
+        return played
+    return None
+
+
+@pytest.mark.parametrize("mutant", CLASSES)
+def test_a_broken_machine_is_caught(mutant: type[Unchecked]) -> None:
+    assert histories_until_caught(mutant) is not None
+
+
+@pytest.mark.parametrize("break_it", PATCHES)
+def test_a_machine_with_a_broken_part_is_caught(break_it: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(monkeypatch)
+    assert histories_until_caught(Unchecked) is not None
+
+
+def test_the_machine_that_does_not_check_itself_is_otherwise_right() -> None:
+    played = 0
+
+    @settings(QUICK, max_examples=10)
+    @given(scripts())
+    def agrees(script: list[bytes]) -> None:
+        nonlocal played
+        played += 1
+        Comparison(Unchecked).play(script)
+
+    agrees()
+    assert played >= 10
+
+
+def test_a_failing_history_shrinks_to_the_steps_that_matter() -> None:
+    def fails(script: list[bytes]) -> bool:
+        try:
+            Comparison(ReleaseByKey).play(script)
+        except Diverged:
+            return True
+        return False
+
+    shrunk = find(scripts(50), fails, settings=settings(QUICK, phases=[Phase.generate, Phase.shrink]))
+    assert len([data for data in shrunk if data[0]]) <= SHRUNK_STEPS_MAX
