@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from api_node import RunningNode
 from api_wire import Reply, Wire, ask
-from conftest import RunningNode
 
 BODY_BYTES_MAX = 262_144
 

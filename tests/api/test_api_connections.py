@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from api_node import CONNECTIONS_MAX, IDLE_TIMEOUT_MS, READ_TIMEOUT_MS, RunningNode
 from api_wire import Wire, ask, request_bytes
-from conftest import CONNECTIONS_MAX, IDLE_TIMEOUT_MS, READ_TIMEOUT_MS, RunningNode
+
+from tenure_cluster.api.limits import HttpLimits
 
 SWEEP_S = 1.0
 """A time-out is exceeded by at most this, and by what a busy machine adds."""
@@ -110,6 +112,18 @@ async def test_a_connection_in_use_is_kept_beyond_both_timeouts(small: int) -> N
             wire.send(body)
             assert (await wire.answer()).code == "lost"
             await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("target", ["/nowhere", "/v1/acquire", "/v1/leases/%zz", "/livez"])
+async def test_an_answered_request_leaves_its_connection_idle(node: RunningNode, target: str) -> None:
+    port = node.serve_also(HttpLimits(read_timeout_ms=200, idle_timeout_ms=60_000))
+    async with await Wire.open(port) as wire:
+        await wire.ask("GET", target)
+        with pytest.raises(TimeoutError):
+            await wire.closed(within_s=0.2 + SWEEP_S + 0.5)
+    async with await Wire.open(port) as wire:
+        await wire.ask("GET", target)
+        assert (await wire.ask("GET", "/livez")).status == 200
 
 
 async def test_a_client_that_does_not_read_is_cut_off(small: int) -> None:

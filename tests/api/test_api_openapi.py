@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from api_node import RunningNode
 from api_wire import ask
-from conftest import RunningNode
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from tenure_cluster import __version__

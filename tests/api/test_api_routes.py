@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from api_node import RunningNode
 from api_wire import Reply, Wire, ask
-from conftest import RunningNode
 
 from tenure_cluster.api.routes import ROUTES
 

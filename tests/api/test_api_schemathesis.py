@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RunningNode
+from api_node import RunningNode
 
 HERE = Path(__file__).parent
-EXAMPLES_PER_CALL = 60
+EXAMPLES_PER_CALL = 40
 TIMEOUT_S = 180
 
 

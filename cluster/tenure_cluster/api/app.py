@@ -33,6 +33,10 @@ _SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
 _NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
 
 
+class _ClientGone(Exception):
+    """The client left, or was cut off, before its request was here: there is nobody to answer."""
+
+
 class HttpFront:
     """Serves the public interface of one node."""
 
@@ -104,8 +108,8 @@ class HttpFront:
         answer_format = codec.answer_format(headers.get(hdrs.ACCEPT, ""), content_type)
         try:
             answer = await self._answer(request, connection, content_type, answer_format)
-        except ConnectionError:
-            return self._writer.nothing()  # the client left, or was cut off, within its request
+        except _ClientGone:
+            return self._writer.nothing()
         except Exception:
             _log.exception("a request failed: %s %.200s", request.method, ascii(request.raw_path))
             answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
@@ -113,6 +117,8 @@ class HttpFront:
         written = self._writer.write(request, answer, self._request_id(headers), keep_alive=keep_alive)
         if connection.writing_paused:
             await self._writer.drain(request)
+        if request.content.is_eof():
+            connection.arrived()  # also what was refused before its body was looked at
         connection.answered()
         return written
 
@@ -173,6 +179,8 @@ class HttpFront:
                 received += chunk
                 if len(received) > limit:
                     return self._too_large()
+        except ConnectionError:
+            raise _ClientGone from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
             return invalid(f"The body could not be read: {error}", "$")
         return bytes(received)
