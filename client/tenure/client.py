@@ -6,28 +6,20 @@ This is the plain layer: it holds no lease alive by itself. Whoever acquires thr
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
-import random
-import secrets
-import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, Literal
 
 from tenure import _requests
+from tenure._acquisition import Acquisition, mint_id
+from tenure._calls import Calls
 from tenure._endpoints import DEFAULT_ENDPOINTS, Endpoints, parse_endpoints
-from tenure._http import Http, NoAnswer, NotSent
-from tenure._problems import NotFound
-from tenure._protocol import Answer, Call, Pause
-from tenure._requests import Request
 from tenure.answers import (
     Accepted,
-    Acquired,
     Broken,
     Cluster,
     Grant,
-    Holder,
     LeaseInfo,
     LeasePage,
     Queue,
@@ -36,30 +28,12 @@ from tenure.answers import (
     Session,
     Validation,
 )
-from tenure.errors import (
-    ClusterUnavailable,
-    InvalidRequest,
-    LeaseLost,
-    LeaseUnavailable,
-    OutcomeUnknown,
-    TenureError,
-)
-
-A = TypeVar("A")
+from tenure.errors import InvalidRequest, LeaseLost
 
 TIMEOUT_S: Final = 10.0
 """How long a call is tried by default. Well below the minute for which the cluster remembers requests."""
 ATTEMPT_TIMEOUT_S: Final = 3.0
 """How long one node may take to answer before another is asked, beyond the time it was asked to wait."""
-ABANDON_TIMEOUT_S: Final = 2.0
-"""How long giving up an acquire may take. A waiter that could not be abandoned leaves the queue by its
-silence, a grant at its TTL."""
-CONFIRM_AFTER_S: Final = 0.25
-"""A grant whose answer took longer than this is renewed before it is handed out: its time counts from the
-send."""
-
-CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where there is one, the clock that goes on while the machine is suspended: a lease does, too."""
 
 
 def connect(
@@ -94,17 +68,14 @@ class Client:
         timeout: float = TIMEOUT_S,
         attempt_timeout: float = ATTEMPT_TIMEOUT_S,
     ) -> None:
-        urls = parse_endpoints(endpoints)
-        self._endpoints = Endpoints(urls, first=random.randrange(len(urls)))
-        self._timeout_s = timeout
-        self._attempt_timeout_s = attempt_timeout
-        self._http = Http(credential=credential)
-        self._abandoning: set[asyncio.Task[bool]] = set()
+        self._calls = Calls(
+            endpoints, credential=credential, timeout_s=timeout, attempt_timeout_s=attempt_timeout
+        )
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The base URLs as configured."""
-        return self._endpoints.urls
+        return self._calls.endpoints.urls
 
     async def __aenter__(self) -> Client:
         return self
@@ -113,13 +84,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is being abandoned, for ABANDON_TIMEOUT_S at most, and close the connections. No
-        lease is released."""
-        if self._abandoning:
-            await asyncio.wait(self._abandoning, timeout=ABANDON_TIMEOUT_S)
-            for task in self._abandoning:
-                task.cancel()
-        await self._http.close()
+        """Finish what is being abandoned, for two seconds at most, and close the connections. No lease is
+        released."""
+        await self._calls.close()
 
     # -- leases
     # -------------------------------------------------------------------------------------------------
@@ -150,13 +117,10 @@ class Client:
         Cancelling gives the acquire up: it is abandoned, in the background if need be (``close`` waits for
         that), and a grant that raced with it is released.
         """
-        own_id = request_id is not None
-        request_id = request_id or secrets.token_urlsafe(16)
         body = {
             "key": key,
             "owner": owner,
             "ttl_ms": None if ttl is None else _ms(ttl, "ttl"),
-            "request_id": request_id,
             "session_id": session_id,
             "metadata": dict(metadata) if metadata else None,
             "grace_ms": _ms(grace, "grace") or None,
@@ -164,90 +128,31 @@ class Client:
             "mode": None if mode == "exclusive" else mode,
             "slots": slots,
         }
-        wait_until = _now() + _ms(wait, "wait") / 1000 if wait else None
-        progress = _Progress()
-        try:
-            return await self._acquire(body, wait_until, progress)
-        except BaseException as error:
-            if progress.may_leave_something(error) and not (own_id and isinstance(error, OutcomeUnknown)):
-                undone = await self._abandon_shielded(request_id, session_id)
-                if undone and isinstance(error, OutcomeUnknown):
-                    raise ClusterUnavailable(
-                        detail=f"the acquire of {key!r} was given up: {error}"
-                    ) from error
-            raise
-
-    async def _acquire(self, body: dict[str, Any], wait_until: float | None, progress: _Progress) -> Grant:
-        while True:
-            call = self._call(_requests.acquire(body, wait_until))
-            progress.call = call
-            answer = await self._perform(call)
-            acquired = answer.value
-            if acquired.status == "granted":
-                return await self._confirmed(answer, progress)
-            progress.queued = True
-            if wait_until is None or _now() >= wait_until:
-                raise await self._waited_in_vain(body["key"], acquired)
-
-    async def _confirmed(self, answer: Answer[Acquired], progress: _Progress) -> Grant:
-        progress.queued = True
-        grant = answer.value.lease
-        if grant is None:
-            raise InvalidRequest(
-                code="unsupported",
-                detail="the cluster granted a set of keys, which this client did not ask for",
-            )
-        if _now() - answer.sent_at <= CONFIRM_AFTER_S:
-            return grant
-        try:
-            return await self.renew(grant.lease_id)
-        except LeaseLost as lost:
-            progress.queued = False
-            raise LeaseUnavailable(
-                code="wait_over",
-                detail=f"the key was granted, but the lease ended before it was confirmed: {lost}",
-            ) from lost
-
-    async def _waited_in_vain(self, key: str, acquired: Acquired) -> LeaseUnavailable:
-        """The error for a wait that is over; it names the holder if that can be learned quickly."""
-        holder: Holder | None = None
-        try:
-            async with asyncio.timeout(ABANDON_TIMEOUT_S):
-                holders = (await self.queue(key)).holders
-            holder = holders[0] if holders else None
-        except (TenureError, TimeoutError):
-            pass
-        held = f"{key!r} is held by {holder.owner!r}" if holder else f"{key!r} was not granted in time"
-        return LeaseUnavailable(
-            holder,
-            code="wait_over",
-            detail=f"{held}; the time to wait is over, at position {acquired.position} of the queue",
-            position=acquired.position,
-            ahead=tuple(acquired.ahead),
-        )
+        wait_s = _ms(wait, "wait") / 1000
+        return await Acquisition(self._calls, body, wait_s=wait_s, request_id=request_id).run()
 
     async def renew(self, lease_id: str, *, ttl: float | None = None) -> Grant:
         """Renew the lease's session. The new time counts from before the call; it is never shorter than
         before. Raises LeaseLost once the lease has ended, even if nobody holds the key."""
         request = _requests.renew(lease_id=lease_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl"))
-        return (await self._ask(request)).lease
+        return (await self._calls.ask(request)).lease
 
     async def release(self, lease_id: str) -> Released:
         """End the lease and hand the key to the next waiter. Never touches a later lease. Raises LeaseLost
         if it had ended otherwise."""
-        return await self._ask(_requests.release(lease_id=lease_id))
+        return await self._calls.ask(_requests.release(lease_id=lease_id))
 
     async def abandon(self, request_id: str, *, session_id: str | None = None) -> None:
         """Give up the acquire with this request_id: its place in the queue, or its grant."""
-        await self._ask(_requests.abandon(request_id=request_id, session_id=session_id))
+        await self._calls.ask(_requests.abandon(request_id=request_id, session_id=session_id))
 
     async def break_(self, key: str, *, reason: str) -> Broken:
         """End the lease of whoever holds ``key``; for operators. Not repeated after an unknown outcome."""
-        return await self._ask(_requests.break_(key=key, reason=reason))
+        return await self._calls.ask(_requests.break_(key=key, reason=reason))
 
     async def get(self, key: str) -> LeaseInfo | None:
         """The present lease of ``key``, or None."""
-        return await self._find(_requests.lease(key))
+        return await self._calls.find(_requests.lease(key))
 
     async def leases(
         self, prefix: str = "", *, owner: str | None = None, page: int | None = None
@@ -272,18 +177,18 @@ class Client:
         after: str | None = None,
     ) -> LeasePage:
         """One page of ``leases``; ``after`` is the ``next`` of the page before."""
-        return await self._ask(_requests.leases(prefix=prefix, limit=limit, after=after, owner=owner))
+        return await self._calls.ask(_requests.leases(prefix=prefix, limit=limit, after=after, owner=owner))
 
     async def queue(self, key: str) -> Queue:
         """Holders and waiters of ``key``, in order."""
-        return await self._ask(_requests.queue(key))
+        return await self._calls.ask(_requests.queue(key))
 
     # -- guard and record
     # ---------------------------------------------------------------------------------------
 
     async def validate(self, key: str, token: int) -> Validation:
         """Whether ``token`` could write now. Advice: the moment of checking is not the moment of writing."""
-        return await self._ask(_requests.validate(key=key, token=token))
+        return await self._calls.ask(_requests.validate(key=key, token=token))
 
     async def commit(
         self,
@@ -313,23 +218,23 @@ class Client:
             "mode": mode,
             "seq": seq,
             "slot": slot or None,
-            "op_id": op_id or secrets.token_urlsafe(16),
+            "op_id": op_id or mint_id(),
             "if_revision": if_revision,
             "require_live": None if require_live else False,
             "digest": digest,
             "value": base64.b64encode(value).decode() if isinstance(value, bytes) else value,
             "value_encoding": "base64" if isinstance(value, bytes) else None,
         }
-        return await self._ask(_requests.commit(body))
+        return await self._calls.ask(_requests.commit(body))
 
     async def record(self, key: str) -> Record | None:
         """The value last accepted for ``key``, or None."""
-        return await self._find(_requests.record(key))
+        return await self._calls.find(_requests.record(key))
 
     async def delete_record(self, key: str, *, if_revision: int | None = None) -> bool:
         """Delete the key's record; false if it had none. Without ``if_revision`` not repeated after an
         unknown outcome."""
-        return await self._find(_requests.delete_record(key, if_revision=if_revision)) is not None
+        return await self._calls.find(_requests.delete_record(key, if_revision=if_revision)) is not None
 
     # -- sessions
     # -----------------------------------------------------------------------------------------------
@@ -340,19 +245,19 @@ class Client:
         """Open a session that keeps any number of leases alive. If the outcome is unknown, a session that
         nobody knows ends at its TTL."""
         body = {"owner": owner, "ttl_ms": _ms(ttl, "ttl"), "metadata": dict(metadata) if metadata else None}
-        return (await self._ask(_requests.open_session(body))).session
+        return (await self._calls.ask(_requests.open_session(body))).session
 
     async def renew_session(self, session_id: str, *, ttl: float | None = None) -> Session:
         """Renew the session and so all its leases. Raises LeaseLost when it is over."""
         request = _requests.renew_session(
             session_id=session_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl")
         )
-        return (await self._ask(request)).session
+        return (await self._calls.ask(request)).session
 
     async def session(self, session_id: str) -> Session | None:
         """The session as it stands, or None if there is no such session any more."""
         try:
-            answer = await self._find(_requests.session(session_id))
+            answer = await self._calls.find(_requests.session(session_id))
         except LeaseLost:
             return None
         return None if answer is None else answer.session
@@ -360,7 +265,7 @@ class Client:
     async def close_session(self, session_id: str) -> bool:
         """End the session and all its leases; false if it was over already."""
         try:
-            return await self._find(_requests.close_session(session_id)) is not None
+            return await self._calls.find(_requests.close_session(session_id)) is not None
         except LeaseLost:
             return False
 
@@ -371,92 +276,9 @@ class Client:
         """One node's view of the cluster: of any node, or of the one at ``endpoint``, which is then asked
         alone."""
         if endpoint is None:
-            return await self._ask(_requests.cluster())
+            return await self._calls.ask(_requests.cluster())
         alone = Endpoints(parse_endpoints([endpoint]))
-        return (await self._perform(self._call(_requests.cluster(), endpoints=alone))).value
-
-    # -- how
-    # ----------------------------------------------------------------------------------------------------
-
-    def _call(
-        self, request: Request[A], *, endpoints: Endpoints | None = None, timeout_s: float | None = None
-    ) -> Call[A]:
-        return Call(
-            request,
-            endpoints or self._endpoints,
-            now=_now(),
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
-            attempt_timeout_s=self._attempt_timeout_s,
-            draw=random.random,
-        )
-
-    async def _perform(self, call: Call[A]) -> Answer[A]:
-        while True:
-            step = call.next(_now())
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-                continue
-            try:
-                status, headers, body = await self._http.send(step)
-            except NotSent as error:
-                call.failed(step, _now(), str(error), sent=False)
-            except NoAnswer as error:
-                call.failed(step, _now(), str(error), sent=True)
-            else:
-                answer = call.received(step, _now(), status, headers, body)
-                if answer is not None:
-                    return answer
-
-    async def _find(self, request: Request[A]) -> A | None:
-        """The answer, or None if what the call names is not there."""
-        try:
-            return (await self._perform(self._call(request))).value
-        except NotFound:
-            return None
-
-    async def _ask(self, request: Request[A]) -> A:
-        return (await self._perform(self._call(request))).value
-
-    async def _abandon_shielded(self, request_id: str, session_id: str | None) -> bool:
-        """Abandon an acquire, and don't let a second cancellation stop that. True if it is certain that
-        nothing is left."""
-        task = _spawn(self._abandon(request_id, session_id))
-        self._abandoning.add(task)
-        task.add_done_callback(self._abandoning.discard)
-        return await asyncio.shield(task)
-
-    async def _abandon(self, request_id: str, session_id: str | None) -> bool:
-        request = _requests.abandon(request_id=request_id, session_id=session_id)
-        try:
-            await self._perform(self._call(request, timeout_s=ABANDON_TIMEOUT_S))
-        except TenureError:
-            return False
-        return True
-
-
-class _Progress:
-    """How far an acquire came, to know whether giving it up leaves anything on the cluster."""
-
-    def __init__(self) -> None:
-        self.call: Call[Acquired] | None = None
-        self.queued = False
-
-    def may_leave_something(self, error: BaseException) -> bool:
-        if self.call is None or not self.call.attempted:
-            return False
-        if self.queued or self.call.doubtful:
-            return True
-        # Refusals and "certainly not executed" leave nothing; a cancellation can strike in the middle of an
-        # attempt.
-        return not isinstance(error, TenureError)
-
-
-def _spawn(work: Coroutine[Any, Any, bool]) -> asyncio.Task[bool]:
-    return asyncio.get_running_loop().create_task(work)
-
-
-def _now() -> float:
-    return time.clock_gettime(CLOCK)
+        return (await self._calls.perform(self._calls.call(_requests.cluster(), endpoints=alone))).value
 
 
 def _ms(seconds: float, name: str) -> int:

@@ -13,7 +13,7 @@ from dev_process import DevProcess
 
 import tenure
 from tenure import Client
-from tenure.client import CONFIRM_AFTER_S
+from tenure._acquisition import CONFIRM_AFTER_S
 
 pytestmark = pytest.mark.process
 
@@ -56,6 +56,7 @@ class Losing:
         self._target = int(url.rpartition(":")[2])
         self.losing = True
         self.paths: list[str] = []
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> "Losing":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -66,8 +67,14 @@ class Losing:
         self._server.close()
         await self._server.wait_closed()
 
+    def cut(self) -> None:
+        """Break every connection as it stands."""
+        for writer in self._open:
+            writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._open |= {back, writer}
         try:
             while asked := await reader.read(65_536):
                 self.paths.append(asked.split()[1].decode())
@@ -79,6 +86,7 @@ class Losing:
                 writer.write(answer.replace(b"X-Tenure-Leader", b"X-Nobody-Leader"))
                 await writer.drain()
         finally:
+            self._open -= {back, writer}
             for stream in (back, writer):
                 stream.close()
                 with contextlib.suppress(OSError):
@@ -241,6 +249,27 @@ async def test_an_acquire_cancelled_at_any_moment_leaves_no_lease(client: Client
     assert granted < 40
 
 
+async def test_a_wait_goes_on_after_its_connection_was_broken(
+    dev: DevProcess, client: Client, key: str
+) -> None:
+    """The cluster takes a broken connection for a caller that has gone; a caller that is still there queues
+    anew."""
+    held = await client.acquire(key, owner="a", ttl=30)
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as waiter:
+        relay.losing = False
+        task = asyncio.create_task(waiter.acquire(key, owner="b", ttl=10, wait=20))
+        await until("the waiter", lambda: waiting(client, key))
+        relay.cut()
+
+        async def asked_again() -> bool:
+            return relay.paths.count("/v1/acquire") > 1 and await waiting(client, key) == 1
+
+        await until("the waiter to ask again", asked_again)
+        await client.release(held.lease_id)
+        assert (await task).owner == "b"
+    assert await waiting(client, key) == 0
+
+
 # Answers that are lost.
 
 
@@ -328,7 +357,7 @@ async def test_a_client_goes_to_the_leader_that_its_first_answer_names(dev: DevP
         leader = (await client.cluster()).leader
         await client.get("k")
         assert leader is not None
-        assert client._endpoints.choose(time.monotonic()) == dev.node(leader)["http"]
+        assert client._calls.endpoints.choose(time.monotonic()) == dev.node(leader)["http"]
 
 
 async def test_nobody_there_is_told_soon_and_not_executed() -> None:

@@ -218,6 +218,20 @@ def test_a_node_that_cannot_start_ends_the_whole_start_with_its_last_words(tmp_p
     assert not any(is_alive(node["pid"]) for node in dev.cluster_json()["nodes"])
 
 
+def test_a_node_that_is_killed_while_the_others_start_is_a_death_like_any_later_one(tmp_path: Path) -> None:
+    dev = DevProcess(tmp_path, "--nodes", "3").start()
+    try:
+        until("the processes", lambda: (tmp_path / "cluster.json").exists())
+        pid = dev.kill("n2")
+        dev.wait_for("died", node="n2", pid=pid)
+        dev.wait_for("serving")
+        granted = call(dev.urls[0], "/v1/acquire", {"key": "k", "owner": "o", "ttl_ms": 3000})
+        assert granted["status"] == "granted"
+    finally:
+        code = dev.stop()
+    assert code == 0
+
+
 def test_nobody_reading_its_output_does_not_end_the_cluster(tmp_path: Path) -> None:
     http, peer = free_block(1), free_block(1) + 1
     process = subprocess.Popen(

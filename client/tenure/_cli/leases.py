@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import shlex
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -70,13 +68,10 @@ def acquire(
     """
     if shared and slots is not None:
         raise click.UsageError("--shared and --slots exclude each other")
-    # The id is minted here so that it can be named if the outcome stays unknown.
-    request_id = request_id or secrets.token_urlsafe(16)
-    again = (
-        f"{_own_words()} --request-id {request_id}" if "--request-id" not in _own_words() else _own_words()
-    )
     settings.hints["outcome_unknown"] = (
-        f"It may have been granted. The same request finds the same grant: {again}"
+        "It may have been granted. Run it again with the same --request-id to find out."
+        if request_id
+        else f"It may have been granted, and then ends after {format_ms(ttl)}. See: tenure get KEY"
     )
     grant = perform(
         settings,
@@ -204,10 +199,6 @@ def _default_owner() -> str:
     except (KeyError, OSError):
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
-
-
-def _own_words() -> str:
-    return "tenure " + shlex.join(sys.argv[1:])
 
 
 def _parse_metadata(items: tuple[str, ...]) -> dict[str, str]:

@@ -94,23 +94,28 @@ class Supervisor:
         self._layout.write_cluster_json(self._pids)
 
     def _wait_until_serving(self) -> bool:
-        """True once every node says that it serves, false if the end was asked for before. Raises
-        DevError."""
+        """True once every node that lives has said that it serves; false if none is left, or the end was
+        asked for before. Raises DevError.
+
+        A node that ends by itself before it has served could not start, and then none is to run. One that was
+        killed meanwhile is a death like any later one.
+        """
         deadline = time.monotonic() + START_TIMEOUT_S
         waiting = list(self._layout.nodes)
         while waiting and not self._stops_asked:
-            for node in self._layout.nodes:
+            for node in waiting:
                 code = self._children[node.node_id].poll()
-                if code is not None and not self._stops_asked:
+                if code is not None and code >= 0 and not self._stops_asked:
                     raise DevError(f"{node.node_id} {_ending(code)} at its start: {_last_words(node)}")
-            waiting = [node for node in waiting if not _serves(node)]
+            self._watch()
+            waiting = [node for node in waiting if node.node_id not in self._dead and not _serves(node)]
             if waiting and time.monotonic() > deadline:
                 silent = ", ".join(node.node_id for node in waiting)
                 raise DevError(
                     f"{silent} did not serve within {START_TIMEOUT_S:.0f} s: see {waiting[0].log_path}"
                 )
             time.sleep(WATCH_PERIOD_S / 2)
-        return not waiting
+        return not waiting and len(self._dead) < len(self._layout.nodes)
 
     # -- watch
 

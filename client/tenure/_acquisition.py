@@ -1,0 +1,168 @@
+"""One acquire, from its first call to a grant in hand or to nothing left behind.
+
+Theory of operation. Without waiting it is a single call. With waiting the acquire queues, and is asked
+again and again with the same request_id, which keeps its place, until it is granted or the time is over. A
+grant whose answer took long is renewed before it is handed out, because its time counts from the send.
+
+Whoever gives up must leave nothing: no place in the queue, and no grant that nobody knows of. A refusal and
+a certain "not executed" leave nothing by themselves. After everything else (the time to wait is over, a
+cancellation, an outcome that stayed unknown, and a refusal that came while an earlier attempt may still be
+under way) the acquire is abandoned; a grant that raced with that is released by it, and an attempt that
+arrives later is refused.
+
+A request can be over before its caller knows that it was granted: the cluster gives up a waiting acquire when
+the connection of its poll breaks, for it can't tell a caller that has gone from a broken network; and a grant
+that isn't claimed in time passes to the next waiter. A caller that is still there, has time left and did not
+choose the request_id itself then queues anew under another, at the end of the line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Final
+
+from tenure import _requests
+from tenure._calls import Calls, now_s
+from tenure._protocol import Answer, Call
+from tenure.answers import Acquired, Grant, Holder
+from tenure.errors import (
+    ClusterUnavailable,
+    InvalidRequest,
+    LeaseLost,
+    LeaseUnavailable,
+    OutcomeUnknown,
+    TenureError,
+)
+
+ABANDON_TIMEOUT_S: Final = 2.0
+"""How long giving up may take. A waiter that could not be abandoned leaves the queue by its silence, a
+grant at its TTL."""
+CONFIRM_AFTER_S: Final = 0.25
+"""A grant whose answer took longer than this is renewed before it is handed out."""
+
+
+def mint_id() -> str:
+    """A request_id or op_id that nobody else has."""
+    return secrets.token_urlsafe(16)
+
+
+class Acquisition:
+    """One acquire. ``body`` is as in the contract, without ``request_id`` and ``wait_ms``."""
+
+    def __init__(self, calls: Calls, body: dict[str, Any], *, wait_s: float, request_id: str | None) -> None:
+        self._calls = calls
+        self._body = body
+        self._wait_until = now_s() + wait_s if wait_s else None
+        self._callers_id = request_id is not None
+        self._request_id = request_id or mint_id()
+        self._call: Call[Acquired] | None = None
+        self._has_place = False
+        """The cluster has answered that this request is queued or granted, and not yet that it isn't any
+        more."""
+
+    async def run(self) -> Grant:
+        """Acquire. Raises as Client.acquire says; then nothing is left behind, as far as that can be
+        known."""
+        try:
+            while True:
+                answer = await self._ask()
+                if answer.value.status == "waiting":
+                    if self._is_over():
+                        raise await self._waited_in_vain(answer.value)
+                elif (grant := await self._confirmed(answer)) is not None:
+                    return grant
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+
+    async def _ask(self) -> Answer[Acquired]:
+        while True:
+            body = {**self._body, "request_id": self._request_id}
+            self._call = self._calls.call(_requests.acquire(body, self._wait_until))
+            try:
+                answer = await self._calls.perform(self._call)
+            except LeaseLost as lost:
+                if lost.code != "lost" or not self._may_begin_anew():
+                    raise
+                self._begin_anew()
+                continue
+            self._has_place = True
+            return answer
+
+    def _is_over(self) -> bool:
+        return self._wait_until is None or now_s() >= self._wait_until
+
+    def _may_begin_anew(self) -> bool:
+        return not self._callers_id and not self._is_over()
+
+    def _begin_anew(self) -> None:
+        self._has_place = False
+        self._request_id = mint_id()
+
+    async def _confirmed(self, answer: Answer[Acquired]) -> Grant | None:
+        """The grant with fresh time; None if it has ended meanwhile and there is time to begin anew."""
+        grant = answer.value.lease
+        if grant is None:
+            raise InvalidRequest(
+                code="unsupported", detail="the cluster granted a set of keys, which was not asked for"
+            )
+        if now_s() - answer.sent_at <= CONFIRM_AFTER_S:
+            return grant
+        try:
+            return (await self._calls.ask(_requests.renew(lease_id=grant.lease_id))).lease
+        except LeaseLost as lost:
+            self._has_place = False
+            if not self._may_begin_anew():
+                detail = f"the key was granted, but the lease ended before it was confirmed: {lost}"
+                raise LeaseUnavailable(code="wait_over", detail=detail) from lost
+        self._begin_anew()
+        return None
+
+    async def _waited_in_vain(self, acquired: Acquired) -> LeaseUnavailable:
+        """The error for a wait that is over; it names the holder if that can be learned quickly."""
+        key = self._body["key"]
+        holder: Holder | None = None
+        try:
+            async with asyncio.timeout(ABANDON_TIMEOUT_S):
+                holders = (await self._calls.ask(_requests.queue(key))).holders
+            holder = holders[0] if holders else None
+        except (TenureError, TimeoutError):
+            pass
+        held = f"{key!r} is held by {holder.owner!r}" if holder else f"{key!r} was not granted in time"
+        return LeaseUnavailable(
+            holder,
+            code="wait_over",
+            detail=f"{held}; the time to wait is over, at position {acquired.position} of the queue",
+            position=acquired.position,
+            ahead=tuple(acquired.ahead),
+        )
+
+    async def _give_up(self, error: BaseException) -> None:
+        """Abandon if anything may be left. Raises ClusterUnavailable in the place of an unknown outcome
+        that is known now."""
+        unknown = isinstance(error, OutcomeUnknown)
+        if not self._may_leave_something(error) or (unknown and self._callers_id):
+            return
+        if await self._calls.finish(self._abandon()) and unknown:
+            raise ClusterUnavailable(
+                detail=f"the acquire of {self._body['key']!r} was given up: {error}"
+            ) from error
+
+    def _may_leave_something(self, error: BaseException) -> bool:
+        if self._call is None or not self._call.attempted:
+            return False
+        if self._has_place or self._call.doubtful:
+            return True
+        # Refusals and "certainly not executed" leave nothing; a cancellation can strike in the middle of an
+        # attempt.
+        return not isinstance(error, TenureError)
+
+    async def _abandon(self) -> bool:
+        """True if it is certain that nothing is left."""
+        request = _requests.abandon(request_id=self._request_id, session_id=self._body.get("session_id"))
+        try:
+            await self._calls.perform(self._calls.call(request, timeout_s=ABANDON_TIMEOUT_S))
+        except TenureError:
+            return False
+        return True
