@@ -22,6 +22,10 @@ UNANSWERED_MAX = 1024
 connects anew."""
 
 
+FIRST_NEXT_INDEX = 2
+"""Entry 1 is the same in every log, so there is never a need to send it."""
+
+
 class Mode(Enum):
     PROBE = "probe"
     STREAM = "stream"
@@ -107,7 +111,7 @@ class Progress:
         self._flight_end = last_number
         self.mode = Mode.PROBE
         self._probe = None
-        self.next_index = max(self.match_index + 1, min(hint_index, self.next_index - 1))
+        self.next_index = max(FIRST_NEXT_INDEX, self.match_index + 1, min(hint_index, self.next_index - 1))
 
     def begin_snapshot(self, index: int) -> None:
         """Entries up to `index` are compacted; from now on only the snapshot at `index` is sent."""
@@ -122,5 +126,5 @@ class Progress:
         self._flight_end = last_number
         self.commit_sent = 0
         if self.mode is Mode.SNAPSHOT or self.match_index:
-            self.next_index = self.match_index + 1
+            self.next_index = max(FIRST_NEXT_INDEX, self.match_index + 1)
         self.mode = Mode.PROBE
