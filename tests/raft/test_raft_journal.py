@@ -1,11 +1,15 @@
 """The journal on a disk that never fails: what it says to PySyncObj, how it grows, shrinks and comes back."""
 
+import contextlib
 import errno
+import itertools
+import random
 
 import pytest
-from disk_model import ModelDisk
+from disk_model import ModelDisk, PowerLost
 from journal_cases import append, commit, open_journal, segments, state, write
 
+from tenure_cluster import faults
 from tenure_cluster.raft.journal import Entry, InconsistentLog, Journal, JournalDamaged, JournalFailed
 
 
@@ -307,6 +311,40 @@ def test_the_segment_before_is_kept_until_its_successor_is_durable() -> None:
     journal.deleteEntriesTo(12)
     disk.work()
     assert segments(disk)[0] == "journal-0000000001.seg"
+
+
+def test_a_crash_anywhere_in_a_compaction_leaves_a_journal_that_opens() -> None:
+    for operations, seed in itertools.product(range(9), range(8)):
+        disk = ModelDisk()
+        journal = open_journal(disk)
+        journal.setCurrentTerm(9, "n2")
+        fill_segments(disk, journal, 5)
+        disk.work()
+        last = journal[-1][1]
+        snapshot = boundary(journal, last)
+        disk.fail_after(operations)
+        with contextlib.suppress(PowerLost):
+            compact(disk, journal, last)
+        disk.lose_power(random.Random(seed))
+        assert state(open_journal(disk, snapshot)) == (list(snapshot), 9, "n2")
+
+
+def test_a_segment_whose_name_was_not_durable_when_the_process_ended_is_made_so() -> None:
+    for seed in range(8):
+        disk = ModelDisk()
+        journal = open_journal(disk)
+        append(journal, 3, size=6000)
+        commit(journal)
+        faults.arm("journal.segment_rename", lambda disk=disk: disk.fail_after(1))
+        with pytest.raises(PowerLost):
+            disk.work()
+        faults.disarm()
+        again = reopened(disk)
+        assert len(segments(disk)) == 2
+        append(again, 9, size=6000)
+        commit(again)
+        disk.lose_power(random.Random(seed))
+        assert state(open_journal(disk)) == state(again)
 
 
 def test_compaction_never_empties_the_log() -> None:

@@ -109,6 +109,21 @@ def test_a_changed_byte_of_the_last_batches_loses_nothing_that_was_acknowledged(
             assert was_refused, f"byte {position} had been acknowledged"
 
 
+def test_a_changed_byte_of_a_batch_that_lost_its_mark_is_refused_unless_it_looks_unwritten() -> None:
+    """The power failed right after the acknowledgement, and took the mark with it."""
+    disk, _ = acknowledged()
+    content = disk.read(FIRST)
+    start, mark = frame_starts(content)[-2:]
+    assert start % SECTOR_BYTES < mark % SECTOR_BYTES  # within one sector
+    content = content[:mark].ljust(len(content), b"\0")
+    for position in range(start, mark):
+        for value in (content[position] ^ 0x01, content[position] ^ 0x80, 0x5A):
+            if value not in (0, content[position]):
+                disk.overwrite(FIRST, content[:position] + bytes([value]) + content[position + 1 :])
+                with pytest.raises(JournalDamaged, match="checksum"):
+                    open_journal(disk)
+
+
 def test_a_changed_byte_of_the_header_is_refused() -> None:
     disk, _ = acknowledged()
     content = disk.read(FIRST)

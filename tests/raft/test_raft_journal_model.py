@@ -54,7 +54,14 @@ class JournalMachine(RuleBasedStateMachine):
         try:
             action()
         except PowerLost:
-            self.start_again(lambda: self.disk.lose_power(self.chance))
+            self.start_again(self.stop)
+
+    def stop(self) -> None:
+        """The operation under way does not return: the process has ended, or the machine."""
+        if self.chance.random() < 0.3:
+            self.disk.kill()
+        else:
+            self.disk.lose_power(self.chance)
 
     def start_again(self, crash: Callable[[], None]) -> None:
         crash()
@@ -63,7 +70,7 @@ class JournalMachine(RuleBasedStateMachine):
                 self.journal = open_journal(self.disk, self.snapshot)
                 break
             except PowerLost:
-                self.disk.lose_power(self.chance)
+                self.stop()
         expected = [
             (aligned(entries, self.snapshot), term, vote)
             for entries, term, vote in filter(None, (self.durable, self.written))

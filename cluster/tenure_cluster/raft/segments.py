@@ -9,7 +9,6 @@ segment that holds a frame proves that all before it are durable as a whole.
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from tenure_cluster import faults
@@ -251,11 +250,13 @@ class Segments:
     # -- removal
 
     def removable(self, first_index: int) -> list[Segment]:
-        """The oldest segments that have no entry of the log from ``first_index`` on, taken out of the row."""
+        """The oldest segments that have no entry of the log from ``first_index`` on, taken out of the row.
+
+        Never the newest: the term and the vote may stand nowhere else. Its predecessors are dispensable,
+        because a segment is in the row only when its first batch, which repeats both, is durable.
+        """
         count = 0
-        for segment, successor in pairwise(self._row):
-            if segment.last_index >= first_index or successor.header.seq > self.durable.seq:
-                break
+        while count < len(self._row) - 1 and self._row[count].last_index < first_index:
             count += 1
         gone, self._row = self._row[:count], self._row[count:]
         return gone
