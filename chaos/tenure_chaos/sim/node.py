@@ -1,0 +1,173 @@
+"""One simulated node: the real consensus, service and front, on the world's time, network and disk."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from tenure_chaos.sim.clock import SimClock
+from tenure_chaos.sim.disk import SimDisk
+from tenure_chaos.sim.loop import CURRENT, Process, VirtualLoop
+from tenure_chaos.sim.network import Network
+from tenure_cluster.api.dispatch import Dispatcher
+from tenure_cluster.raft import Raft, RaftOptions, mitigations
+from tenure_cluster.service.lease_service import LeaseService
+from tenure_cluster.service.replica import Replica
+from tenure_cluster.settings import Admission, Calls, Config, Http, Leases, Member, Peer
+
+PEER_PORT = 7700
+CLUSTER = "simulated"
+
+
+class SimNode:
+    """A machine with a disk and a clock, on which the server runs now and then."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        members: Mapping[str, int],
+        loop: VirtualLoop,
+        network: Network,
+        disk: SimDisk,
+        clock: SimClock,
+        rng: random.Random,
+        options: RaftOptions,
+        on: frozenset[str] = mitigations.ALL,
+        make_replica: Callable[["SimNode"], Replica],
+        on_fatal: Callable[["SimNode", BaseException], None],
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.clock = clock
+        self.process = Process(name)
+        self.process.alive = False
+        self.raft: Raft | None = None
+        self.service: LeaseService | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.replica: Replica | None = None
+        self.starting = False
+        self.refused_to_start: BaseException | None = None
+        self._durable_index = 0
+        self._members = members
+        self._loop = loop
+        self._network = network
+        self._rng = rng
+        self._options = options
+        self._on = on
+        self._make_replica = make_replica
+        self._on_fatal = on_fatal
+        self._config = Config(
+            cluster_id=CLUSTER,
+            node_id=name,
+            data_dir=Path("/simulated"),
+            http=Http(listen="127.0.0.1:1", advertise=f"http://{name}"),
+            peer=Peer(listen=f"127.0.0.1:{members[name]}", advertise=f"{name}:{members[name]}"),
+            members={
+                member: Member(peer=f"{member}:{port}", http=f"http://{member}")
+                for member, port in members.items()
+            },
+            raft=options,
+            leases=Leases(ttl_min_ms=1_000),
+            calls=Calls(),
+            admission=Admission(disk_reserve_bytes=1 << 20),
+        )
+
+    @property
+    def up(self) -> bool:
+        return self.process.alive and self.service is not None
+
+    def start(self) -> None:
+        """Power on, or start the program again. Returns at once; ``up`` turns true when it serves."""
+        assert not self.process.alive
+        self.process = Process(self.name, self.process.incarnation + 1)
+        self.starting = True
+        self._loop.spawn(self.process, lambda: self._loop.create_task(self._start()))
+
+    async def _start(self) -> None:
+        process = CURRENT.get()
+        replica = self._make_replica(self)
+        raft = Raft(
+            node_id=self.name,
+            cluster_id=CLUSTER,
+            members={member: f"{member}:{port}" for member, port in self._members.items()},
+            listen=f"127.0.0.1:{self._members[self.name]}",
+            disk=self.disk,
+            clock=self.clock,
+            machine=replica,
+            options=self._options,
+            on_fatal=lambda error: self._on_fatal(self, error),
+            on=self._on,
+        )
+        service = LeaseService(
+            config=self._config,
+            raft=raft,
+            replica=replica,
+            mint=lambda: f"{self._rng.getrandbits(128):032x}",
+            wall_ms=self.clock.wall_ms,
+            free_bytes=self.disk.free_bytes,
+            on_crash=lambda error: self._on_fatal(self, error),
+        )
+        self.raft, self.replica = raft, replica
+        try:
+            await raft.start()
+        except Exception as error:
+            if process is self.process:
+                self.starting = False
+                self.refused_to_start = error
+                self._on_fatal(self, error)
+            return
+        service.start()
+        self.service = service
+        self.dispatcher = Dispatcher(service, b"{}", lambda: False)
+        self.starting = False
+
+    def durable_index(self) -> int:
+        """Up to where this node's log is durable, whether it runs or not."""
+        if self.raft is not None and self.raft._journal is not None:
+            self._durable_index = self.raft._journal.durable_index
+        return self._durable_index
+
+    def _gone(self) -> None:
+        self.durable_index()
+        self._loop.kill(self.process)
+        self._network.process_died(self.process)
+        self.raft = self.service = self.dispatcher = self.replica = None
+        self.starting = False
+
+    def kill(self) -> None:
+        """SIGKILL: what was written to files is still there."""
+        self._gone()
+        self.disk.kill()
+
+    def lose_power(self) -> int:
+        """The machine stops: what was not synced may be lost or torn. Answers how many files were."""
+        self._gone()
+        return self.disk.lose_power()
+
+    def pause(self) -> None:
+        self._loop.pause(self.process)
+
+    def resume(self) -> None:
+        self._loop.resume(self.process)
+
+    async def serve(self, method: str, target: str, body: bytes | None) -> tuple[int, dict[str, str], bytes]:
+        """One HTTP request, without HTTP: what the front does between the parsed request and the answer."""
+        assert self.dispatcher is not None
+        assert self.service is not None
+        path, _, query = target.partition("?")
+        found = self.dispatcher.find(method, path)
+        assert isinstance(found, tuple), f"{method} {target} is not a route"
+        endpoint, rest = found
+        asked = (
+            endpoint.decode_body(body or b"", query, "json")
+            if endpoint.takes_body
+            else endpoint.decode_target(rest, query)
+        )
+        assert isinstance(asked, msgspec.Struct) or asked is None, asked
+        answer = await endpoint.answer(asked, "json")
+        headers = {"X-Tenure-Leader": self.service.leader_url} if self.service.leader_url else {}
+        if (retry := getattr(answer, "retry_after_s", None)) is not None:
+            headers["Retry-After"] = str(retry)
+        return answer.status, headers, answer.body
