@@ -18,13 +18,13 @@ class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of all commands."""
 
 
-class Acquire(_Command, tag=1):
+class Acquire(_Command, frozen=True, tag=1):
     """Grant ``keys`` to a session, or queue, or say who holds. Asked again with the same request_id it is a poll.
 
     Without ``session_id`` a private session with ``ttl_ms`` is opened, whose id is ``lease_ids[0]``.
     ``lease_ids`` are fresh ids, one per key; a replay or poll ignores them. ``request_id`` is never empty; if
     ``remember`` is false the caller did not supply it and its outcome need not be remembered after the
-    lease has ended.
+    lease has ended. ``ask_id`` tells the asks of one request apart, see Abandon; 0 if nobody need do so.
     """
 
     tenant: TenantId
@@ -42,9 +42,10 @@ class Acquire(_Command, tag=1):
     if_held: Literal["return", "conflict"]
     metadata: dict[str, str]
     wall_ms: int
+    ask_id: int = 0
 
 
-class Claim(_Command, tag=2):
+class Claim(_Command, frozen=True, tag=2):
     """Confirm a grant that was made to a waiter: its full TTL counts from here. Answers like its Acquire."""
 
     tenant: TenantId
@@ -52,7 +53,7 @@ class Claim(_Command, tag=2):
     wall_ms: int
 
 
-class Renew(_Command, tag=3):
+class Renew(_Command, frozen=True, tag=3):
     """Renew by ``lease_id`` or by ``session_id`` (exactly one is set). ``ttl_ms`` None keeps the session's TTL;
     a value becomes it, and the deadline never moves back."""
 
@@ -63,7 +64,7 @@ class Renew(_Command, tag=3):
     wall_ms: int
 
 
-class Release(_Command, tag=4):
+class Release(_Command, frozen=True, tag=4):
     """End a lease by its id and hand its key on in the same entry."""
 
     tenant: TenantId
@@ -71,16 +72,22 @@ class Release(_Command, tag=4):
     wall_ms: int
 
 
-class Abandon(_Command, tag=5):
-    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session."""
+class Abandon(_Command, frozen=True, tag=5):
+    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session.
+
+    With an ``ask_id`` it is not the caller who gives up, but a node that found one ask's connection closed. The caller
+    may be asking again elsewhere, or hold what was granted there: only a waiter leaves, and only if that ask
+    was the last one.
+    """
 
     tenant: TenantId
     request_id: RequestId
     session_id: SessionId | None
     wall_ms: int
+    ask_id: int = 0
 
 
-class Break(_Command, tag=6):
+class Break(_Command, frozen=True, tag=6):
     """End every lease of a key, with a reason, on behalf of ``actor``."""
 
     tenant: TenantId
@@ -90,7 +97,7 @@ class Break(_Command, tag=6):
     wall_ms: int
 
 
-class Commit(_Command, tag=7):
+class Commit(_Command, frozen=True, tag=7):
     """A guarded write. ``seq`` is required for mode ``sequence`` and absent otherwise; ``value`` None leaves the record."""
 
     tenant: TenantId
@@ -109,7 +116,7 @@ class Commit(_Command, tag=7):
     wall_ms: int
 
 
-class DeleteRecord(_Command, tag=8):
+class DeleteRecord(_Command, frozen=True, tag=8):
     """Remove a key's record; with ``if_revision`` only if its revision is that."""
 
     tenant: TenantId
@@ -118,7 +125,7 @@ class DeleteRecord(_Command, tag=8):
     wall_ms: int
 
 
-class OpenSession(_Command, tag=9):
+class OpenSession(_Command, frozen=True, tag=9):
     """Open a session. Asked again with the same ``session_id`` (minted by the leader) it answers the present one."""
 
     tenant: TenantId
@@ -129,7 +136,7 @@ class OpenSession(_Command, tag=9):
     wall_ms: int
 
 
-class CloseSession(_Command, tag=10):
+class CloseSession(_Command, frozen=True, tag=10):
     """End a session, its leases and its waiters."""
 
     tenant: TenantId
@@ -148,14 +155,14 @@ class ExpireItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deadline_ms: int
 
 
-class Expire(_Command, tag=11):
+class Expire(_Command, frozen=True, tag=11):
     """The reaper's batch, at most EXPIRE_BATCH_MAX items."""
 
     items: list[ExpireItem]
     wall_ms: int
 
 
-class Tick(_Command, tag=12):
+class Tick(_Command, frozen=True, tag=12):
     """Moves cluster time and sweeps memories that are over; changes nothing else."""
 
     wall_ms: int

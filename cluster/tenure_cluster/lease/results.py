@@ -25,14 +25,14 @@ class _Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of all results."""
 
 
-class Grant(_Result, tag=1):
+class Grant(_Result, frozen=True, tag=1):
     """A lease and its session, as they stand at this entry."""
 
     lease: Lease
     session: Session
 
 
-class Granted(_Result, tag=2):
+class Granted(_Result, frozen=True, tag=2):
     """The acquire holds. ``replayed``: this request_id had been granted before, and this is that grant.
     ``claimed`` is false for a grant to a waiter that still has to be claimed."""
 
@@ -41,7 +41,7 @@ class Granted(_Result, tag=2):
     claimed: bool
 
 
-class Holder(_Result, tag=3):
+class Holder(_Result, frozen=True, tag=3):
     """Who holds a key: what anybody of the tenant may know."""
 
     key: Key
@@ -54,7 +54,7 @@ class Holder(_Result, tag=3):
     metadata: dict[str, str]
 
 
-class Waiting(_Result, tag=4):
+class Waiting(_Result, frozen=True, tag=4):
     """Queued. ``position`` counts from 1; ``ahead`` names the holders, then the owners of the waiters before (at
     most ten of each)."""
 
@@ -63,7 +63,7 @@ class Waiting(_Result, tag=4):
     ahead: list[str]
 
 
-class Held(_Result, tag=5):
+class Held(_Result, frozen=True, tag=5):
     """Refused: somebody else holds the key, waits for it, or its grace period runs (``holders`` is then empty)."""
 
     key: Key
@@ -72,84 +72,84 @@ class Held(_Result, tag=5):
     blocked_until_ms: ClusterTime
 
 
-class Deadlock(_Result, tag=6):
+class Deadlock(_Result, frozen=True, tag=6):
     """Refused: waiting would close this cycle of owners and keys, ``[owner, key, owner, key, …]``."""
 
     cycle: list[str]
 
 
-class ModeConflict(_Result, tag=7):
+class ModeConflict(_Result, frozen=True, tag=7):
     """Refused: the key is held, or its guard was fixed, in another mode."""
 
     present: str
     asked: str
 
 
-class Renewed(_Result, tag=8):
+class Renewed(_Result, frozen=True, tag=8):
     """The lease's session was renewed."""
 
     grant: Grant
 
 
-class SessionIs(_Result, tag=9):
+class SessionIs(_Result, frozen=True, tag=9):
     """A session as it stands after opening or renewing it, with the number of its leases."""
 
     session: Session
     leases: int
 
 
-class Released(_Result, tag=10):
+class Released(_Result, frozen=True, tag=10):
     """The lease ended by this release, or had been released before."""
 
     already: bool
 
 
-class Lost(_Result, tag=11):
+class Lost(_Result, frozen=True, tag=11):
     """Refused: the lease (or the request's grant) is over, for this reason."""
 
     reason: EndReason
 
 
-class SessionExpired(_Result, tag=12):
+class SessionExpired(_Result, frozen=True, tag=12):
     """Refused: the session named by the call has expired."""
 
 
-class NoSession(_Result, tag=13):
+class NoSession(_Result, frozen=True, tag=13):
     """Refused: no such session."""
 
 
-class SessionClosed(_Result, tag=14):
+class SessionClosed(_Result, frozen=True, tag=14):
     """The session was ended, with so many leases."""
 
     leases: int
 
 
-class Abandoned(_Result, tag=15):
+class Abandoned(_Result, frozen=True, tag=15):
     """The acquire is gone; ``had`` says whether anything of it was there."""
 
     had: bool
 
 
-class BrokenLease(_Result, tag=16):
+class BrokenLease(_Result, frozen=True, tag=16):
     """One lease that a break ended."""
 
     owner: str
     token: FencingToken
 
 
-class Broken(_Result, tag=17):
+class Broken(_Result, frozen=True, tag=17):
     """The key has no holder of before any more."""
 
     leases: list[BrokenLease]
 
 
-class Committed(_Result, tag=18):
+class Committed(_Result, frozen=True, tag=18):
     """The write passed the guard. ``revision`` is the record's if a value was written, else the commit's own."""
 
     revision: Revision
 
 
-class CommitRefused(_Result, tag=19):
+class CommitRefused(_Result, frozen=True, tag=19):
     """The write did not pass. ``floor`` is the guard's; ``revision`` the record's (0: none)."""
 
     code: Literal["stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict"]
@@ -159,54 +159,54 @@ class CommitRefused(_Result, tag=19):
     revision: Revision
 
 
-class GuardConflict(_Result, tag=20):
+class GuardConflict(_Result, frozen=True, tag=20):
     """Refused: the key's guard was fixed in another mode by its first commit."""
 
     present: GuardMode
     asked: GuardMode
 
 
-class RecordDeleted(_Result, tag=21):
+class RecordDeleted(_Result, frozen=True, tag=21):
     """The record is gone."""
 
     record: Record
 
 
-class NoRecord(_Result, tag=22):
+class NoRecord(_Result, frozen=True, tag=22):
     """Refused: the key has no record."""
 
 
-class RevisionConflict(_Result, tag=23):
+class RevisionConflict(_Result, frozen=True, tag=23):
     """Refused: the record's revision is another (0: none)."""
 
     revision: Revision
 
 
-class QueueFull(_Result, tag=24):
+class QueueFull(_Result, frozen=True, tag=24):
     """Refused: the key has WAITERS_PER_KEY_MAX waiters."""
 
     waiters_max: int
 
 
-class Invalid(_Result, tag=25):
+class Invalid(_Result, frozen=True, tag=25):
     """Refused: a command no service of this version would have proposed."""
 
     detail: str
 
 
-class Unsupported(_Result, tag=26):
+class Unsupported(_Result, frozen=True, tag=26):
     """Refused: this version's machine does not know the asked mode or feature."""
 
     detail: str
 
 
-class Done(_Result, tag=27):
+class Done(_Result, frozen=True, tag=27):
     """An Expire or Tick was applied; ``ended`` counts the items that were ended."""
 
     ended: int
 
 
-class TokensExhausted(_Result, tag=28):
+class TokensExhausted(_Result, frozen=True, tag=28):
     """Refused: the tenant's token counter has reached TOKEN_MAX."""
 
 

@@ -13,7 +13,7 @@ class _Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers."""
 
 
-class LeaseBody(_Reply, kw_only=True):
+class LeaseBody(_Reply, frozen=True, kw_only=True):
     """``lease_id`` and ``session_id`` are shown only to the holder."""
 
     lease_id: str | UnsetType = UNSET
@@ -33,7 +33,7 @@ class LeaseBody(_Reply, kw_only=True):
     """Only on a read with consistency=stale."""
 
 
-class HolderBody(_Reply, kw_only=True):
+class HolderBody(_Reply, frozen=True, kw_only=True):
     """What anybody of the tenant may know of a holder."""
 
     key: str
@@ -46,7 +46,7 @@ class HolderBody(_Reply, kw_only=True):
     metadata: dict[str, str]
 
 
-class GrantedReply(_Reply, kw_only=True):
+class GrantedReply(_Reply, frozen=True, kw_only=True):
     """``lease`` for one key, ``leases`` for a set."""
 
     status: Literal["granted"] = "granted"
@@ -55,25 +55,25 @@ class GrantedReply(_Reply, kw_only=True):
     replayed: bool | UnsetType = UNSET
 
 
-class AheadBody(_Reply, kw_only=True):
+class AheadBody(_Reply, frozen=True, kw_only=True):
     """One of those that a waiter waits for."""
 
     owner: str
     state: Literal["holding", "waiting"]
 
 
-class WaitingReply(_Reply, kw_only=True):
+class WaitingReply(_Reply, frozen=True, kw_only=True):
     status: Literal["waiting"] = "waiting"
     position: int
     ahead: list[AheadBody]
     request_id: str
 
 
-class RenewedReply(_Reply, kw_only=True):
+class RenewedReply(_Reply, frozen=True, kw_only=True):
     lease: LeaseBody
 
 
-class SessionBody(_Reply, kw_only=True):
+class SessionBody(_Reply, frozen=True, kw_only=True):
     session_id: str
     owner: str
     ttl_ms: int
@@ -84,33 +84,33 @@ class SessionBody(_Reply, kw_only=True):
     renewed_at: str
 
 
-class SessionReply(_Reply, kw_only=True):
+class SessionReply(_Reply, frozen=True, kw_only=True):
     session: SessionBody
 
 
-class SessionClosedReply(_Reply, kw_only=True):
+class SessionClosedReply(_Reply, frozen=True, kw_only=True):
     status: Literal["closed"] = "closed"
     leases: int
 
 
-class ReleasedReply(_Reply, kw_only=True):
+class ReleasedReply(_Reply, frozen=True, kw_only=True):
     status: Literal["released", "already_released"]
 
 
-class AbandonedReply(_Reply, kw_only=True):
+class AbandonedReply(_Reply, frozen=True, kw_only=True):
     status: Literal["abandoned"] = "abandoned"
 
 
-class BrokenBody(_Reply, kw_only=True):
+class BrokenBody(_Reply, frozen=True, kw_only=True):
     owner: str
     token: int
 
 
-class BrokenReply(_Reply, kw_only=True):
+class BrokenReply(_Reply, frozen=True, kw_only=True):
     broken: list[BrokenBody]
 
 
-class ValidateReply(_Reply, kw_only=True):
+class ValidateReply(_Reply, frozen=True, kw_only=True):
     """``reason`` is empty when valid, else ``stale_token`` or ``not_live``. ``current_token`` is the guard's floor."""
 
     valid: bool
@@ -118,12 +118,12 @@ class ValidateReply(_Reply, kw_only=True):
     current_token: int
 
 
-class AcceptedReply(_Reply, kw_only=True):
+class AcceptedReply(_Reply, frozen=True, kw_only=True):
     status: Literal["accepted"] = "accepted"
     revision: int
 
 
-class LeasesReply(_Reply, kw_only=True):
+class LeasesReply(_Reply, frozen=True, kw_only=True):
     """``next`` goes into ``after`` of the next page; null on the last."""
 
     leases: list[LeaseBody]
@@ -131,7 +131,7 @@ class LeasesReply(_Reply, kw_only=True):
     applied_index: int | UnsetType = UNSET
 
 
-class WaiterBody(_Reply, kw_only=True):
+class WaiterBody(_Reply, frozen=True, kw_only=True):
     position: int
     owner: str
     mode: str
@@ -140,7 +140,7 @@ class WaiterBody(_Reply, kw_only=True):
     metadata: dict[str, str]
 
 
-class QueueReply(_Reply, kw_only=True):
+class QueueReply(_Reply, frozen=True, kw_only=True):
     key: str
     holders: list[HolderBody]
     waiters: list[WaiterBody]
@@ -148,7 +148,7 @@ class QueueReply(_Reply, kw_only=True):
     applied_index: int | UnsetType = UNSET
 
 
-class RecordReply(_Reply, kw_only=True):
+class RecordReply(_Reply, frozen=True, kw_only=True):
     key: str
     value: str
     value_encoding: Literal["utf8", "base64"]
@@ -160,22 +160,22 @@ class RecordReply(_Reply, kw_only=True):
     applied_index: int | UnsetType = UNSET
 
 
-class DeletedReply(_Reply, kw_only=True):
+class DeletedReply(_Reply, frozen=True, kw_only=True):
     status: Literal["deleted"] = "deleted"
 
 
-class BatchResult(_Reply, kw_only=True):
+class BatchResult(_Reply, frozen=True, kw_only=True):
     """``body`` is what the single call would have answered."""
 
     status: int
     body: Any
 
 
-class BatchReply(_Reply, kw_only=True):
+class BatchReply(_Reply, frozen=True, kw_only=True):
     results: list[dict[str, Any]]
 
 
-class MemberBody(_Reply, kw_only=True):
+class MemberBody(_Reply, frozen=True, kw_only=True):
     id: str
     role: Literal["leader", "follower", "candidate", "unknown"]
     http: str
@@ -186,7 +186,7 @@ class MemberBody(_Reply, kw_only=True):
     """Known on the leader only: entries between the leader's last and ``match_index``."""
 
 
-class ClusterReply(_Reply, kw_only=True):
+class ClusterReply(_Reply, frozen=True, kw_only=True):
     """One node's view of the cluster; ``node`` says whose."""
 
     cluster_id: str
@@ -204,7 +204,7 @@ class ClusterReply(_Reply, kw_only=True):
     members: list[MemberBody]
 
 
-class StatusReply(_Reply, kw_only=True):
+class StatusReply(_Reply, frozen=True, kw_only=True):
     """Body of livez and readyz."""
 
     status: str

@@ -40,7 +40,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of all bodies."""
 
 
-class AcquireRequest(_Request, kw_only=True):
+class AcquireRequest(_Request, frozen=True, kw_only=True):
     """Exactly one of ``key`` and ``keys``; ``ttl_ms`` is required without ``session_id`` and refused with it."""
 
     owner: Owner
@@ -57,7 +57,7 @@ class AcquireRequest(_Request, kw_only=True):
     if_held: Literal["return", "conflict"] = "return"
 
 
-class RenewRequest(_Request, kw_only=True):
+class RenewRequest(_Request, frozen=True, kw_only=True):
     """Exactly one of ``lease_id`` and ``session_id``."""
 
     lease_id: Id | None = None
@@ -65,26 +65,26 @@ class RenewRequest(_Request, kw_only=True):
     ttl_ms: DurationMs | None = None
 
 
-class ReleaseRequest(_Request, kw_only=True):
+class ReleaseRequest(_Request, frozen=True, kw_only=True):
     lease_id: Id
 
 
-class AbandonRequest(_Request, kw_only=True):
+class AbandonRequest(_Request, frozen=True, kw_only=True):
     request_id: Id
     session_id: Id | None = None
 
 
-class BreakRequest(_Request, kw_only=True):
+class BreakRequest(_Request, frozen=True, kw_only=True):
     key: Key
     reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": limits.REASON_BYTES_MAX})]
 
 
-class ValidateRequest(_Request, kw_only=True):
+class ValidateRequest(_Request, frozen=True, kw_only=True):
     key: Key
     token: Token
 
 
-class CommitRequest(_Request, kw_only=True):
+class CommitRequest(_Request, frozen=True, kw_only=True):
     key: Key
     lease_id: Id
     token: Token
@@ -99,12 +99,12 @@ class CommitRequest(_Request, kw_only=True):
     digest: str | None = None
 
 
-class GetLeaseRequest(_Request, kw_only=True):
+class GetLeaseRequest(_Request, frozen=True, kw_only=True):
     key: Key
     consistency: Literal["linearizable", "stale"] = "linearizable"
 
 
-class ListLeasesRequest(_Request, kw_only=True):
+class ListLeasesRequest(_Request, frozen=True, kw_only=True):
     """``after`` is the last key of the page before; pages are in the order of the keys' UTF-8 bytes."""
 
     prefix: str = ""
@@ -114,37 +114,37 @@ class ListLeasesRequest(_Request, kw_only=True):
     consistency: Literal["linearizable", "stale"] = "linearizable"
 
 
-class QueueRequest(_Request, kw_only=True):
+class QueueRequest(_Request, frozen=True, kw_only=True):
     key: Key
     consistency: Literal["linearizable", "stale"] = "linearizable"
 
 
-class GetRecordRequest(_Request, kw_only=True):
+class GetRecordRequest(_Request, frozen=True, kw_only=True):
     key: Key
     consistency: Literal["linearizable", "stale"] = "linearizable"
 
 
-class DeleteRecordRequest(_Request, kw_only=True):
+class DeleteRecordRequest(_Request, frozen=True, kw_only=True):
     key: Key
     if_revision: int | None = None
 
 
-class OpenSessionRequest(_Request, kw_only=True):
+class OpenSessionRequest(_Request, frozen=True, kw_only=True):
     owner: Owner
     ttl_ms: DurationMs
     metadata: Metadata = {}
 
 
-class GetSessionRequest(_Request, kw_only=True):
+class GetSessionRequest(_Request, frozen=True, kw_only=True):
     session_id: Id
     consistency: Literal["linearizable", "stale"] = "linearizable"
 
 
-class CloseSessionRequest(_Request, kw_only=True):
+class CloseSessionRequest(_Request, frozen=True, kw_only=True):
     session_id: Id
 
 
-class BatchRequest(_Request, kw_only=True):
+class BatchRequest(_Request, frozen=True, kw_only=True):
     """Up to 1,000 operations; each is the body of its call with ``op`` beside it."""
 
     ops: list[dict[str, Any]]
