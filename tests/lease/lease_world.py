@@ -65,13 +65,17 @@ class World:
         """The kinds of the last command's events."""
         return [event.kind for event in self.events]
 
-    def fresh_id(self, letter: str) -> str:
+    def fresh_id(self, kind: str) -> str:
         self.ids += 1
-        return f"{letter}{self.ids}"
+        return f"{kind}-{self.ids}"
 
     # Commands
 
-    def acquire(
+    def acquire(self, *args: Any, **kwargs: Any) -> results.Result:
+        """Apply an acquire; the arguments are those of acquire_command()."""
+        return self.apply(self.acquire_command(*args, **kwargs))
+
+    def acquire_command(
         self,
         key: str = "k",
         owner: str = "A",
@@ -86,27 +90,25 @@ class World:
         tenant: str = TENANT,
         metadata: dict[str, str] | None = None,
         mode: Any = "exclusive",
-        remember: bool = True,
         keys: list[str] | None = None,
-    ) -> results.Result:
-        return self.apply(
-            commands.Acquire(
-                tenant=tenant,
-                keys=keys if keys is not None else [key],
-                lease_ids=[lease or self.fresh_id("L")],
-                owner=owner,
-                session_id=session,
-                ttl_ms=None if session is not None else ttl_ms,
-                request_id=request or self.fresh_id("r"),
-                remember=remember,
-                wait=wait,
-                mode=mode,
-                slots=0,
-                grace_ms=grace_ms,
-                if_held=if_held,
-                metadata=metadata or {},
-                wall_ms=self.wall_ms,
-            )
+        wall_ms: int | None = None,
+    ) -> commands.Acquire:
+        return commands.Acquire(
+            tenant=tenant,
+            keys=keys if keys is not None else [key],
+            lease_ids=[lease if lease is not None else self.fresh_id("lease")],
+            owner=owner,
+            session_id=session,
+            ttl_ms=None if session is not None else ttl_ms,
+            request_id=request if request is not None else self.fresh_id("request"),
+            remember=True,
+            wait=wait,
+            mode=mode,
+            slots=0,
+            grace_ms=grace_ms,
+            if_held=if_held,
+            metadata=metadata or {},
+            wall_ms=self.wall_ms if wall_ms is None else wall_ms,
         )
 
     @property

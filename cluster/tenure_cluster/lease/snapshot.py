@@ -106,9 +106,9 @@ def load(chunks: Iterable[bytes]) -> LeaseTable:
     except msgspec.DecodeError as error:
         raise SnapshotDamaged(f"a chunk cannot be decoded: {error}") from error
     table = loader.table
-    counts = [len(getattr(table, section)) for section in _ROW_TYPES]
-    if counts != header.counts:
-        raise SnapshotDamaged(f"rows are missing or doubled: {counts} instead of {header.counts}")
+    kept = [len(getattr(table, section)) for section in _ROW_TYPES]
+    if header.counts != list(loader.counts.values()) or header.counts != kept:
+        raise SnapshotDamaged(f"rows are missing or doubled: {loader.counts} instead of {header.counts}")
     try:
         table.rebuild_derived()
         check_state(table)
@@ -140,11 +140,14 @@ class _Loader:
         self.table = LeaseTable()
         self.table.time_ms = header.time_ms
         self.table.last_ticket = header.last_ticket
+        self.counts = dict.fromkeys(_ROW_TYPES, 0)
+        """How many rows have been added to each section."""
         self._tenants: dict[str, str] = {}
         self._private_refs: dict[SessionRef, SessionRef] = {}
 
     def add(self, section: str, rows: list[Any]) -> None:
         """Add rows of one section. Sections come in the order in which they were dumped."""
+        self.counts[section] += len(rows)
         for row in rows:
             _share(row, "tenant", self._tenants.setdefault(row.tenant, row.tenant))
         getattr(self, f"_add_{section}")(rows)

@@ -1,0 +1,107 @@
+"""T64: the full check finds a table that contradicts itself, and names how."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lease_world import TENANT, World
+from msgspec.structs import replace
+
+from tenure_cluster.lease.machine import InvariantBroken
+from tenure_cluster.lease.table import LeaseTable
+
+
+def change(section: str, name: str, **fields: Any) -> Callable[[LeaseTable], None]:
+    """Put other contents into one row, found by the last part of its key."""
+
+    def apply(table: LeaseTable) -> None:
+        rows = getattr(table, section)
+        (ref,) = [ref for ref in rows if (ref if isinstance(ref, str) else ref[-1]) == name]
+        rows[ref] = replace(rows[ref], **fields)
+
+    return apply
+
+
+def remove(section: str, name: str) -> Callable[[LeaseTable], None]:
+    def apply(table: LeaseTable) -> None:
+        rows = getattr(table, section)
+        (ref,) = [ref for ref in rows if (ref if isinstance(ref, str) else ref[-1]) == name]
+        del rows[ref]
+
+    return apply
+
+
+def add_second_holder(table: LeaseTable) -> None:
+    lease, session = table.leases[(TENANT, "a")], table.sessions[(TENANT, "a")]
+    table.leases[(TENANT, "x")] = replace(lease, lease_id="x", session_id="x", request_id="x")
+    table.sessions[(TENANT, "x")] = replace(session, session_id="x")
+
+
+def turn_polling_around(table: LeaseTable) -> None:
+    table.waiters = dict(reversed(table.waiters.items()))
+
+
+BROKEN: dict[str, tuple[Callable[[LeaseTable], None], str]] = {
+    "a lease without its session": (remove("sessions", "s"), "no session"),
+    "a private session without lease or waiter": (remove("leases", "a"), "not exactly one"),
+    "a lease under another id": (change("leases", "a", lease_id="z"), "another id"),
+    "two holders of one key": (add_second_holder, "two exclusive holders"),
+    "a token that was never minted": (change("leases", "a", token=99), "never minted"),
+    "a revision that never was": (change("leases", "a", revision=99), "revision"),
+    "a lease from the future": (change("leases", "a", granted_ms=10**9), "future"),
+    "a claim window without end": (change("leases", "a", claim_deadline_ms=10**9), "claim window"),
+    "a held key in its grace period": (change("keys", "k", blocked_until_ms=5), "grace"),
+    "a floor below the holder": (change("keys", "k", guards={}), "floor"),
+    "a used key that is marked idle": (change("keys", "k", idle_since_ms=1), "idle"),
+    "an idle key that is marked used": (change("keys", "idle", idle_since_ms=-1), "idle"),
+    "a key that became idle in the future": (change("keys", "idle", idle_since_ms=10**9), "future"),
+    "a tenant without counters": (remove("tenants", TENANT), "no counters"),
+    "a counter that fell": (change("tenants", TENANT, last_token=0), "never minted"),
+    "a waiter without a session": (remove("sessions", "w1"), "no session|disagree|exactly"),
+    "a waiter with a ticket of the future": (change("waiters", "r1", ticket=99), "ticket"),
+    "two waiters with one ticket": (change("waiters", "r2", ticket=1), "ticket"),
+    "waiters out of the order of polling": (turn_polling_around, "polling"),
+    "a waiter for a free key": (change("waiters", "r1", keys=["idle"]), "idle|free"),
+    "a record without a guard": (remove("keys", "k"), "guard"),
+    "a record above the floor": (change("records", "k", token=99), "floor"),
+    "a request with two fates": (change("leases", "a", request_id="r0"), "two fates"),
+    "a memory from the future": (change("ended", "gone", ended_ms=10**9), "order of time"),
+}
+
+
+@pytest.fixture
+def table(world: World) -> LeaseTable:
+    world.acquire("idle", lease="gone", request="r0")
+    world.release("gone")
+    grant = world.granted("k", "A", lease="a")
+    world.commit(grant, value=b"v")
+    world.open("s", "B")
+    world.acquire("other", "B", session="s", lease="b")
+    world.acquire("k", "C", lease="w1", request="r1", wait=True)
+    world.wait(5)
+    world.acquire("k", "D", lease="w2", request="r2", wait=True)
+    found: LeaseTable = world.table
+    return found
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_check_finds(world: World, table: LeaseTable, name: str) -> None:
+    breaking, says = BROKEN[name]
+    world.machine.check()
+    breaking(table)
+    table.rebuild_derived()
+    with pytest.raises(InvariantBroken, match=says):
+        world.machine.check()
+
+
+@pytest.mark.parametrize(
+    "index", ["holders", "requests", "scoped_requests", "session_leases", "queues", "reserved", "idle"]
+)
+def test_the_check_finds_an_index_that_has_lost_something(
+    world: World, table: LeaseTable, index: str
+) -> None:
+    of_tenants = getattr(table.indexes, index)
+    assert of_tenants
+    of_tenants.clear()
+    with pytest.raises(InvariantBroken):
+        world.machine.check()
