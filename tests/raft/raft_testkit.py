@@ -7,6 +7,7 @@ swallows all that comes, as a network does that loses packets; nothing in the pr
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import msgspec
 
 from tenure_cluster.raft import Applied, NotExecuted, Outcome, Raft, RaftOptions, mitigations
 from tenure_cluster.raft.clock import SystemClock
-from tenure_cluster.raft.disk import SystemDisk
+from tenure_cluster.raft.disk import Done, SystemDisk
 
 CLUSTER_ID = "test"
 
@@ -127,18 +128,42 @@ class Proxy:
         self._flowing.set()
 
     def heal(self) -> None:
-        """Connections that were clogged are broken; new ones work."""
+        """If it is clogged: the connections of that time are broken, new ones work."""
+        if not self._flowing.is_set():
+            self.break_connections()
+            self._flowing.set()
+
+    def break_connections(self) -> None:
         for writer in list(self._writers):
             writer.transport.abort()
-        self._flowing.set()
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        self.heal()
+        self.break_connections()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class FaultyDisk(SystemDisk):
+    """A real disk whose next syncs take longer, or fail."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.slow_s = 0.0
+        self.error: OSError | None = None
+
+    def run(self, work: Callable[[], None], done: Done) -> None:
+        slow_s, error = self.slow_s, self.error
+
+        def faulty() -> None:
+            time.sleep(slow_s)
+            if error is not None:
+                raise error
+            work()
+
+        super().run(faulty if slow_s or error else work, done)
 
 
 class Member:
@@ -151,7 +176,13 @@ class Member:
         self.raft: Raft | None = None
         self.fatal: list[BaseException] = []
         self._cluster = cluster
-        self._disk: SystemDisk | None = None
+        self.answered_twice: list[bytes] = []
+        self._disk: FaultyDisk | None = None
+
+    @property
+    def disk(self) -> FaultyDisk:
+        assert self._disk is not None, f"{self.node_id} is down"
+        return self._disk
 
     @property
     def up(self) -> bool:
@@ -164,7 +195,7 @@ class Member:
 
     async def start(self) -> None:
         self.machine = ListMachine()
-        self._disk = SystemDisk(self.directory)
+        self._disk = FaultyDisk(self.directory)
         raft = Raft(
             node_id=self.node_id,
             cluster_id=CLUSTER_ID,
@@ -200,7 +231,14 @@ class Member:
 
     def propose(self, command: bytes) -> "asyncio.Future[Outcome]":
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.node.propose(self.node.now_ms(), command, future.set_result)
+
+        def done(outcome: Outcome) -> None:
+            if future.done():
+                self.answered_twice.append(command)
+            else:
+                future.set_result(outcome)
+
+        self.node.propose(self.node.now_ms(), command, done)
         return future
 
 
@@ -318,7 +356,9 @@ async def cluster_of(
         yield cluster
     finally:
         await cluster.stop()
-    assert not [error for member in cluster.members.values() for error in member.fatal]
+    for member in cluster.members.values():
+        assert member.answered_twice == []
+        assert member.fatal == []
 
 
 def is_refused(outcome: Outcome, reason: str) -> bool:

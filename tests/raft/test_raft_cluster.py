@@ -1,13 +1,16 @@
 """Clusters on real sockets and real disks: what a caller is promised."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
-from raft_testkit import QUICK, Cluster, Member, cluster_of, eventually, is_refused
+from raft_testkit import QUICK, Cluster, ListMachine, Member, cluster_of, eventually, is_refused
 
-from tenure_cluster.raft import Applied, NotExecuted, NotLeader, Outcome, Unknown
+from tenure_cluster.raft import Applied, NoQuorum, NotExecuted, NotLeader, Outcome, Raft, Unknown
+from tenure_cluster.raft.clock import SystemClock
+from tenure_cluster.raft.disk import SystemDisk
 
 SMALL_SNAPSHOTS = msgspec.structs.replace(QUICK, snapshot_entries=20, transfer_window_bytes=2000)
 
@@ -91,7 +94,10 @@ async def test_a_follower_refuses_and_names_the_leader(tmp_path: Path) -> None:
 
 
 async def test_followers_apply_soon_after_the_leader_though_nothing_follows(tmp_path: Path) -> None:
-    async with cluster_of(tmp_path, 3) as cluster:
+    options = msgspec.structs.replace(
+        QUICK, heartbeat_ms=300, election_timeout_min_ms=1000, election_timeout_max_ms=1100
+    )
+    async with cluster_of(tmp_path, 3, options) as cluster:
         await cluster.leader()
         loop = asyncio.get_running_loop()
         lags_s = []
@@ -100,7 +106,7 @@ async def test_followers_apply_soon_after_the_leader_though_nothing_follows(tmp_
             done_s = loop.time()
             await eventually(lambda n=n: all(len(m.machine.commands) == n + 1 for m in cluster.up))
             lags_s.append(loop.time() - done_s)
-        assert min(lags_s) < QUICK.heartbeat_ms / 1000
+        assert sum(lags_s) / len(lags_s) < 0.1, "heartbeats alone would take 150 ms on average"
 
 
 async def test_a_killed_leader_is_replaced_much_faster_than_by_a_timer(tmp_path: Path) -> None:
@@ -227,7 +233,7 @@ async def test_snapshots_are_taken_over_a_slow_and_breaking_link(tmp_path: Path)
         proxy = cluster.proxies[leader.node_id, lagging.node_id]
         for _ in range(5):
             await asyncio.sleep(0.05)  # the link works for this long, then breaks
-            proxy.heal()
+            proxy.break_connections()
         await cluster.put(b"last")
         await cluster.agree()
 
@@ -356,3 +362,143 @@ async def test_a_linearizable_read_sees_what_was_completed_before(tmp_path: Path
             leader = await cluster.leader()
             await asyncio.gather(*[leader.node.read_barrier() for _ in range(5)])
             assert len(leader.machine.commands) >= n + 1
+
+
+# -- disks
+
+
+async def test_a_leader_keeps_its_office_during_a_slow_sync(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await cluster.put(b"before")
+        leader = await cluster.leader()
+        term = leader.node.status().term
+        leader.disk.slow_s = 0.75 * QUICK.election_timeout_max_ms / 1000
+        slow = [await leader.propose(b"slow%d" % n) for n in range(3)]
+        assert all(isinstance(outcome, Applied) for outcome in slow)
+        assert leader.node.status().term == term
+        leader.disk.slow_s = 0.0
+
+
+async def test_a_leader_whose_disk_hangs_is_replaced(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await cluster.put(b"before")
+        leader = await cluster.leader()
+        leader.disk.slow_s = 5 * QUICK.election_timeout_max_ms / 1000
+        hanging = leader.propose(b"hanging")
+        leader.disk.slow_s = 5 * QUICK.election_timeout_max_ms / 1000
+        others = [member for member in cluster.up if member is not leader]
+        new = await cluster.leader(others, timeout_s=4 * QUICK.election_timeout_max_ms / 1000)
+        assert isinstance(await new.propose(b"by the new leader"), Applied)
+        assert not hanging.done()
+        leader.disk.slow_s = 0.0
+        await cluster.agree()
+        assert isinstance(hanging.result(), Applied | Unknown)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_a_sync_that_fails_stops_the_node_and_nothing_of_it_leaves(tmp_path: Path, role: str) -> None:
+    cluster = Cluster(tmp_path, 3)
+    await cluster.start()
+    try:
+        await cluster.put(b"before")
+        await cluster.agree()
+        leader = await cluster.leader()
+        others = [member for member in cluster.up if member is not leader]
+        broken = leader if role == "leader" else others[0]
+        broken.disk.error = OSError(5, "input/output error")
+        outcome = leader.propose(b"x")
+        await eventually(lambda: broken.fatal)
+        assert broken.fatal == [broken.disk.error]
+        assert is_refused(await broken.propose(b"late"), "shutting_down")
+        if role == "leader":
+            assert isinstance(await outcome, Unknown)
+        else:
+            assert isinstance(await outcome, Applied)
+            assert leader.node.status().match_index[broken.node_id] < leader.node.status().last_index
+        await broken.kill()
+        await cluster.put(b"after")
+        await broken.start()
+        await cluster.agree()
+        assert len(broken.fatal) == 1
+    finally:
+        await cluster.stop()
+
+
+# -- stalls, callbacks
+
+
+async def test_a_stalled_leader_does_not_count_the_stall_and_confirms_itself(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await cluster.put(b"before")
+        leader = (await cluster.leader()).node
+        assert leader.confirmed
+        before_ms = leader.now_ms()
+        time.sleep(0.75 * QUICK.election_timeout_min_ms / 1000)  # noqa: ASYNC251
+        assert leader.now_ms() - before_ms < 20
+        assert not leader.confirmed
+        await leader.confirm()
+        assert leader.confirmed
+
+
+async def test_a_callback_that_raises_harms_nobody(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+
+        def broken(outcome: Outcome) -> None:
+            raise asyncio.InvalidStateError
+
+        leader.node.propose(leader.node.now_ms(), b"1", broken)
+        good = leader.propose(b"2")
+        leader.node.on_peer_message = lambda peer, epoch, body: 1 // 0
+        assert isinstance(await good, Applied)
+        other = next(member for member in cluster.up if member is not leader)
+        await eventually(lambda: other.node.send(leader.node_id, b"x"))
+        await cluster.put(b"3")
+        await cluster.agree()
+        assert leader.machine.values() == [b"1", b"2", b"3"]
+
+
+async def test_a_read_without_a_quorum_is_refused(tmp_path: Path) -> None:
+    options = msgspec.structs.replace(QUICK, election_timeout_min_ms=250, election_timeout_max_ms=300)
+    async with cluster_of(tmp_path, 3, options) as cluster:
+        leader = await cluster.leader()
+        await leader.node.read_barrier()
+        cluster.isolate(leader.node_id)
+        with pytest.raises((NotLeader, NoQuorum)):
+            await leader.node.read_barrier()
+
+
+async def test_a_node_that_is_not_a_member_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'n9' is not among the members"):
+        Raft(
+            node_id="n9",
+            cluster_id="c",
+            members={"n1": "127.0.0.1:1"},
+            listen="127.0.0.1:0",
+            disk=SystemDisk(tmp_path),
+            clock=SystemClock(),
+            machine=ListMachine(),
+            options=QUICK,
+            on_fatal=lambda error: None,
+        )
+
+
+async def test_an_address_in_use_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path / "first", 1) as cluster:
+        taken = cluster.members["n1"].node.port
+        disk = SystemDisk(tmp_path / "second")
+        second = Raft(
+            node_id="n1",
+            cluster_id="c",
+            members={"n1": f"127.0.0.1:{taken}"},
+            listen=f"127.0.0.1:{taken}",
+            disk=disk,
+            clock=SystemClock(),
+            machine=ListMachine(),
+            options=QUICK,
+            on_fatal=lambda error: None,
+        )
+        with pytest.raises(OSError, match="in use"):
+            await second.start()
+        await second.stop()
+        disk.close()

@@ -306,7 +306,7 @@ async def test_a_link_comes_up_carries_frames_in_order_and_comes_up_again() -> N
             first.transport.send("n2", frame(wire.Payload(b"%d" % n)))
         await eventually(lambda: len(second.told.payloads) == 50)
         assert second.told.payloads == [("n1", epoch, b"%d" % n) for n in range(50)]
-        proxy.heal()  # breaks the connection
+        proxy.break_connections()
         await eventually(lambda: first.told.links == [("n2", True), ("n2", False), ("n2", True)])
         later = first.transport.epoch("n2")
         assert later is not None
@@ -323,6 +323,7 @@ async def test_what_is_sent_without_a_link_is_dropped() -> None:
 
 async def test_a_link_that_carries_nothing_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(transport_module, "HELLO_TIMEOUT_S", 0.2)
     async with two_ends() as (first, second, proxy):
         await eventually(lambda: first.told.links == [("n2", True)])
         proxy.clog()
