@@ -4,6 +4,7 @@ and not answered."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 from tenure._protocol import Attempt
@@ -55,7 +56,13 @@ class Http:
     def _open(self, connections: int) -> aiohttp.ClientSession:
         import aiohttp
 
+        # Nothing can have been sent before there is a connection, whatever the error says that ended the
+        # wait for it.
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(_note_connection)
+        tracing.on_connection_reuseconn.append(_note_connection)
         return aiohttp.ClientSession(
+            trace_configs=[tracing],
             connector=aiohttp.TCPConnector(limit=connections),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
@@ -67,6 +74,7 @@ class Http:
         import aiohttp
         from yarl import URL
 
+        progress = _Progress()
         headers = {} if attempt.body is None else {"Content-Type": "application/json"}
         try:
             async with session.request(
@@ -77,14 +85,27 @@ class Http:
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=attempt.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+                trace_request_ctx=progress,
             ) as response:
                 return response.status, response.headers, await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent(_words(error)) from error
         except TimeoutError as error:
+            if not progress.connected:
+                raise NotSent(f"no connection within {attempt.timeout_s:.1f} s") from error
             raise NoAnswer(f"no answer within {attempt.timeout_s:.1f} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise NoAnswer(_words(error)) from error
+
+
+class _Progress:
+    """How far one request came."""
+
+    connected = False
+
+
+async def _note_connection(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.connected = True
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -368,6 +369,20 @@ async def test_nobody_there_is_told_soon_and_not_executed() -> None:
         assert time.monotonic() - began < 3
     assert "127.0.0.1:1" in str(unavailable.value)
     assert "connection refused" in str(unavailable.value)
+
+
+async def test_a_node_that_accepts_no_connection_has_executed_nothing() -> None:
+    """Its queue of connections is full, so the try ends by the time-out and not by a refusal."""
+    with socket.socket() as full, contextlib.ExitStack() as waiting_connections:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            filler = waiting_connections.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        async with tenure.connect(f"http://127.0.0.1:{full.getsockname()[1]}", timeout=0.3) as client:
+            with pytest.raises(tenure.ClusterUnavailable, match="no connection within"):
+                await client.release("l")
 
 
 async def test_calls_go_on_while_the_leader_is_stopped(dev: DevProcess, client: Client, key: str) -> None:
