@@ -24,7 +24,7 @@ class Acquire(_Command, frozen=True, tag=1):
     Without ``session_id`` a private session with ``ttl_ms`` is opened, whose id is ``lease_ids[0]``.
     ``lease_ids`` are fresh ids, one per key; a replay or poll ignores them. ``request_id`` is never empty; if
     ``remember`` is false the caller did not supply it and its outcome need not be remembered after the
-    lease has ended. ``ask_id`` tells the asks of one request apart, see Abandon; 0 if nobody need do so.
+    lease has ended.
     """
 
     tenant: TenantId
@@ -42,7 +42,6 @@ class Acquire(_Command, frozen=True, tag=1):
     if_held: Literal["return", "conflict"]
     metadata: dict[str, str]
     wall_ms: int
-    ask_id: int = 0
 
 
 class Claim(_Command, frozen=True, tag=2):
@@ -73,18 +72,12 @@ class Release(_Command, frozen=True, tag=4):
 
 
 class Abandon(_Command, frozen=True, tag=5):
-    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session.
-
-    With an ``ask_id`` it is not the caller who gives up, but a node that found one ask's connection closed. The caller
-    may be asking again elsewhere, or hold what was granted there: only a waiter leaves, and only if that ask
-    was the last one.
-    """
+    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session."""
 
     tenant: TenantId
     request_id: RequestId
     session_id: SessionId | None
     wall_ms: int
-    ask_id: int = 0
 
 
 class Break(_Command, frozen=True, tag=6):
