@@ -150,6 +150,9 @@ def _loss_of_unseen(facts: Facts, call: Call) -> Iterator[str]:
         yield f"{brief(call)} says {reason} of a grant that nobody has been told of"
     if reason == "expired":
         earliest = request.born_after + min(5.0, call.body.get("ttl_ms", 5_000) / 1000) * (1 - RHO) - SLACK_S
+        session = facts.sessions.get(call.body.get("session_id", ""))
+        if session is not None:
+            earliest = min(earliest, session.lives_until)
         if call.returned_s < earliest:
             yield f"{brief(call)} says that a grant of it has expired, which takes until {earliest:.3f}"
 
