@@ -373,6 +373,19 @@ def test_an_installed_snapshot_restarts_the_log_with_its_two_entries() -> None:
     assert state(reopened(disk, snapshot)) == before
 
 
+def test_an_installed_snapshot_makes_a_longer_log_that_was_never_committed_superfluous() -> None:
+    disk = ModelDisk()
+    journal = open_journal(disk)
+    fill_segments(disk, journal, 4)
+    assert journal[-1][1] > 20
+    snapshot = ((b"p", 10, 2), (b"l", 11, 2))
+    journal.rebase(snapshot)
+    commit(journal)
+    disk.work()
+    assert len(segments(disk)) <= 2
+    assert reopened(disk, snapshot)[:] == list(snapshot)
+
+
 def test_pysyncobj_restarts_the_log_by_clearing_it_and_adding_two_entries() -> None:
     disk = ModelDisk()
     journal = open_journal(disk)

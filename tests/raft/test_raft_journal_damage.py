@@ -7,6 +7,7 @@ way in which a disk can do that.
 """
 
 import itertools
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -171,6 +172,22 @@ def test_a_zeroed_or_foreign_block_before_the_last_mark_is_refused(length: int) 
                 assert HEADER_BYTES <= refused.value.offset <= start + length
 
 
+def test_a_batch_in_the_place_of_another_is_refused() -> None:
+    disk = ModelDisk()
+    journal = open_journal(disk)
+    for vote in ("n1", "n2", "n3"):
+        journal.setCurrentTerm(5, vote)
+        commit(journal)
+    content = disk.read(FIRST)
+    first, first_mark, second, second_mark, *_ = frame_starts(content)[2:]
+    assert first_mark - first == second_mark - second
+    changed = content[:second] + content[first:first_mark] + content[second_mark:]
+    disk.overwrite(FIRST, changed)
+    with pytest.raises(JournalDamaged) as refused:
+        open_journal(disk)
+    assert refused.value.offset == second
+
+
 def test_damage_in_an_older_segment_is_refused() -> None:
     disk = ModelDisk()
     journal = open_journal(disk)
@@ -312,7 +329,8 @@ def test_any_sectors_of_a_batch_that_was_never_synced_are_repaired(remainder: in
         assert came_back >= 1
 
 
-def test_any_part_of_the_first_batch_of_a_segment_is_repaired() -> None:
+def torn_first_batch() -> tuple[ModelDisk, State, State, bytes]:
+    """A batch that begins a segment and was written, but not synced; and what that file then holds."""
     disk = ModelDisk()
     journal = open_journal(disk)
     append(journal, 9, size=6000)
@@ -326,13 +344,16 @@ def test_any_part_of_the_first_batch_of_a_segment_is_repaired() -> None:
     disk.fail_after(2)  # the old segment is synced, the frame is written, and then not synced
     with pytest.raises(PowerLost):
         ticket.sync()
-    after = state(journal)
-    second = segments(disk)[1]
-    inode = disk._names[second]
+    inode = disk._names[segments(disk)[1]]
     assert [offset for offset, _ in inode.writes] == [HEADER_BYTES]
-    content = bytes(inode.present)
-    end = written_end(content)
     disk.kill()
+    return disk, before, state(journal), bytes(inode.present)
+
+
+def test_any_part_of_the_first_batch_of_a_segment_is_repaired() -> None:
+    disk, before, after, content = torn_first_batch()
+    second = segments(disk)[1]
+    end = written_end(content)
     torn = [content[:length].ljust(len(content), b"\0") for length in range(HEADER_BYTES, end + 1, 7)]
     for start in range(HEADER_BYTES, end, SECTOR_BYTES):
         torn.append(content[:start] + bytes(SECTOR_BYTES) + content[start + SECTOR_BYTES :])
@@ -340,6 +361,37 @@ def test_any_part_of_the_first_batch_of_a_segment_is_repaired() -> None:
         copy = disk.copy()
         copy.overwrite(second, changed)
         opens_with_all_or_nothing_of_the_batch(copy, before, after)
+
+
+def test_a_repair_is_durable_before_anything_is_written_in_its_place() -> None:
+    disk, before, _, content = torn_first_batch()
+    second = segments(disk)[1]
+    for seed in range(40):
+        copy = disk.copy()
+        copy.overwrite(second, content[: HEADER_BYTES + 5000].ljust(len(content), b"\0"))
+        journal = open_journal(copy)
+        assert state(journal) == before
+        append(journal, 1, term=60, size=9000)
+        ticket = journal.flush_batch()
+        assert ticket is not None
+        copy.fail_after(2)
+        with pytest.raises(PowerLost):
+            ticket.sync()
+        copy.lose_power(random.Random(seed))
+        assert state(open_journal(copy)) in (before, state(journal))
+
+
+def test_a_batch_that_begins_a_segment_proves_that_the_one_before_was_durable() -> None:
+    disk, _, _, content = torn_first_batch()
+    older = disk.read(FIRST)
+    last_mark = frame_starts(older)[-1]
+    disk.overwrite(FIRST, older[:last_mark].ljust(len(older), b"\0"))
+    disk.overwrite(segments(disk)[1], content[: HEADER_BYTES + 5000].ljust(len(content), b"\0"))
+    assert state(open_journal(disk.copy()))  # the mark alone is gone: nothing is lost
+    disk.overwrite(FIRST, older[: last_mark + 9].ljust(len(older), b"\0"))
+    with pytest.raises(JournalDamaged) as refused:
+        open_journal(disk)
+    assert (refused.value.file, refused.value.offset) == (FIRST, last_mark)
 
 
 def test_a_repair_that_is_cut_short_is_repaired_again() -> None:

@@ -101,8 +101,10 @@ class JournalMachine(RuleBasedStateMachine):
         position = kept + int(part * (len(self.entries) - kept))
         self.journal.deleteEntriesFrom(position)
         if position < len(self.entries):
+            # What follows comes from a later leader: (index, term) names one entry for ever.
+            later_term = max(self.term, self.entries[-1][2]) + 1
             del self.entries[position:]
-            self.set_term(1, None)  # what follows comes from a later leader: (index, term) names one entry
+            self.set_term(later_term - self.term, None)
 
     @rule(rise=st.integers(0, 2), vote=st.sampled_from([None, "n1", "n2"]))
     def set_term(self, rise: int, vote: str | None) -> None:
