@@ -11,7 +11,7 @@ from tenure_cluster.lease import limits
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import KeyState, Lease, Session, Tenant
+from tenure_cluster.lease.types import FencingToken, KeyState, Lease, Session, Tenant, TenantId
 
 
 def check_table(table: LeaseTable) -> None:
@@ -25,18 +25,18 @@ def check_state(table: LeaseTable) -> None:
     waiting = {(w.tenant, w.session_id) for w in table.waiters.values() if w.private}
     for session in table.sessions.values():
         _check_session(table, session, waiting)
-    holders: set[tuple[str, str]] = set()
-    tokens: set[tuple[str, int]] = set()
+    tokens: dict[TenantId, set[FencingToken]] = {}
     for ref, lease in table.leases.items():
         if ref != (lease.tenant, lease.lease_id):
             _broken(f"lease {lease.lease_id!r} stands under another id")
-        _check_lease(table, lease)
-        if (lease.tenant, lease.key) in holders:
-            _broken(f"key {lease.key!r} has two exclusive holders")
-        if (lease.tenant, lease.token) in tokens:
-            _broken(f"token {lease.token} of tenant {lease.tenant!r} is held twice")
-        holders.add((lease.tenant, lease.key))
-        tokens.add((lease.tenant, lease.token))
+        fault = _lease_fault(table, lease)
+        if fault:
+            _broken(f"lease {lease.lease_id!r} {fault}")
+        tokens.setdefault(lease.tenant, set()).add(lease.token)
+    if sum(map(len, table.indexes.holders.values())) != len(table.leases):
+        _broken("a key has two exclusive holders")
+    if sum(map(len, tokens.values())) != len(table.leases):
+        _broken("a token is held twice")
     for state in table.keys.values():
         _check_key(table, state)
     _check_waiters(table)
@@ -88,28 +88,29 @@ def _check_session(table: LeaseTable, session: Session, waiting: set[SessionRef]
         _broken(f"private session {session.session_id!r} has not exactly one lease or waiter")
 
 
-def _check_lease(table: LeaseTable, lease: Lease) -> None:
-    name = f"lease {lease.lease_id!r}"
+def _lease_fault(table: LeaseTable, lease: Lease) -> str:
     session = table.sessions.get((lease.tenant, lease.session_id))
     if session is None:
-        _broken(f"{name} has no session")
+        return "has no session"
     if session.private != (lease.session_id == lease.lease_id):
-        _broken(f"{name} and its session disagree on being private")
+        return "and its session disagree on being private"
     counters = _counters(table, lease.tenant)
     if not 0 < lease.token <= counters.last_token:
-        _broken(f"{name} has a token that was never minted")
+        return "has a token that was never minted"
     if not 0 < lease.revision <= counters.revision:
-        _broken(f"{name} has a revision that never was")
+        return "has a revision that never was"
     if lease.granted_ms > table.time_ms:
-        _broken(f"{name} was granted in the future")
+        return "was granted in the future"
     if not 0 <= lease.claim_deadline_ms <= table.time_ms + limits.CLAIM_WINDOW_MS:
-        _broken(f"{name} has a claim window that is too long")
-    state = table.key_state(lease.tenant, lease.key)
-    guard = state.guards.get(lease.slot) if state is not None else None
-    if guard is None or guard.floor != lease.token:
-        _broken(f"{name} is not at the floor of its guard")
-    if state is not None and state.blocked_until_ms:
-        _broken(f"{name} holds a key in its grace period")
+        return "has a claim window that is too long"
+    state = table.keys.get((lease.tenant, lease.key))
+    if state is not None:
+        guard = state.guards.get(lease.slot)
+        if guard is None or guard.floor != lease.token:
+            return "is not at the floor of its guard"
+        if state.blocked_until_ms:
+            return "holds a key in its grace period"
+    return ""
 
 
 def _check_key(table: LeaseTable, state: KeyState) -> None:
@@ -171,12 +172,6 @@ def _check_records(table: LeaseTable) -> None:
 
 
 def _check_memories(table: LeaseTable) -> None:
-    requests: set[tuple[str, str, str]] = set()
-    for lease in table.leases.values():
-        scope = "" if lease.session_id == lease.lease_id else lease.session_id
-        requests.add((lease.tenant, scope, lease.request_id))
-    if len(requests) != len(table.leases):
-        _broken("two leases come from one request")
     for memory in (table.ended, table.expired_sessions, table.abandoned, table.operations):
         fault = memory.fault(table.time_ms)
         if fault:
@@ -184,14 +179,10 @@ def _check_memories(table: LeaseTable) -> None:
     for ref, ended in table.ended.items():
         if ref in table.leases or ref in table.sessions:
             _broken(f"lease {ended.lease_id!r} is live and remembered as ended")
-        request = (ended.tenant, ended.session_id, ended.request_id)
-        if request in requests:
-            _broken(f"request {ended.request_id!r} has two fates")
-        requests.add(request)
-    for request in table.abandoned:
-        if request in requests:
-            _broken(f"request {request[2]!r} has two fates")
-        requests.add(request)
-    for request in table.waiters:
-        if request in requests:
-            _broken(f"request {request[2]!r} waits and has a fate")
+    indexes = table.indexes
+    fates = sum(map(len, indexes.requests.values())) + sum(map(len, indexes.scoped_requests.values()))
+    if fates != len(table.leases) + len(table.ended) + len(table.abandoned):
+        _broken("a request has two fates")
+    for tenant, scope, request_id in table.waiters:
+        if indexes.fate(tenant, scope, request_id) is not None:
+            _broken(f"request {request_id!r} waits and has a fate")
