@@ -99,12 +99,13 @@ class Link:
         self._flowing.set()
 
     async def stop(self) -> None:
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             self._server.close()
+        self.cut()
+        self._flowing.set()
+        # Not cancelled: a connection that is just being made would be left open.
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
             await self._server.wait_closed()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,6 +118,8 @@ class Link:
             if not self._open:
                 return
             answers, onward = await asyncio.open_connection("127.0.0.1", self._target_port)
+            if not self._open:
+                return
             self._writers.add(onward)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass(reader, onward))

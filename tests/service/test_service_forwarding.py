@@ -112,6 +112,43 @@ async def test_a_caller_that_leaves_a_follower_s_poll_leaves_the_queue(tmp_path:
         await until(lambda: len(node.service.forwarding) == 0, "the questions to be forgotten")
 
 
+async def test_a_caller_that_leaves_a_follower_s_poll_and_can_ask_again_keeps_its_place(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        lease = await acquired(leader, "k", "a")
+        poll = {"key": "k", "owner": "b", "ttl_ms": 30_000, "wait_ms": 20_000, "request_id": "r"}
+        waiting = asking(node, "acquire", **poll)
+        await waits(leader, "b")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until(lambda: len(leader.service.polls) == 0, "the poll to be forgotten")
+        await ask(leader, "release", lease_id=lease.lease_id)
+        [grant] = leader.replica.table.holders(TENANT, "k")
+        assert grant.lease.claim_deadline_ms > 0
+        reply = await ask(leader, "acquire", **poll)
+        assert reply.lease.token == grant.lease.token
+
+
+async def test_nothing_is_claimed_for_a_caller_whose_node_is_gone(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        lease = await acquired(leader, "k", "a")
+        waiting = asking(node, "acquire", key="k", owner="b", ttl_ms=30_000, wait_ms=20_000, request_id="r")
+        await waits(leader, "b")
+        running.isolate(node)
+        await until(lambda: len(leader.service.polls) == 0, "the poll to be forgotten")
+        await ask(leader, "release", lease_id=lease.lease_id)
+        [grant] = leader.replica.table.holders(TENANT, "k")
+        assert grant.lease.claim_deadline_ms > 0
+        running.heal()
+        reply = await waiting
+        assert isinstance(reply, GrantedReply)
+        assert reply.lease.token == grant.lease.token  # type: ignore[union-attr]
+
+
 async def test_a_caller_that_leaves_while_its_question_is_under_way_keeps_nothing(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3) as running:
         leader, node = await running.leader(), await running.follower()

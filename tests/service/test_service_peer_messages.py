@@ -46,6 +46,10 @@ def test_an_answer_arrives_as_it_was_given() -> None:
     assert peer_messages.outcomes_of(message) == outcomes
 
 
+def test_that_nobody_waits_any_more_is_told_by_number() -> None:
+    assert peer_messages.decode(peer_messages.encode_forgotten(9)) == peer_messages.Forgotten(9)
+
+
 def test_every_reply_of_the_contract_can_be_passed_on() -> None:
     names = {shape.__name__ for shape in get_args(Reply)}
     assert len(names) == len(get_args(Reply))
@@ -57,7 +61,7 @@ def test_every_reply_of_the_contract_can_be_passed_on() -> None:
     [
         b"",
         b"\xc1",
-        msgspec.msgpack.encode([3, 1, 2]),
+        msgspec.msgpack.encode([4, 1, 2]),
         msgspec.msgpack.encode([1, "number", 1, "t", []]),
         msgspec.msgpack.encode({"number": 1}),
     ],

@@ -110,16 +110,37 @@ async def test_a_caller_that_goes_away_while_it_waits_leaves_the_queue(tmp_path:
     async with cluster(tmp_path) as running:
         node = await running.leader()
         lease = await acquired(node, "k", "a")
-        for fields in ({}, {"request_id": "r"}):
-            waiting = asking(node, "acquire", key="k", owner="b", ttl_ms=20_000, wait_ms=20_000, **fields)
-            await waits(node, "b")
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await until(lambda: queued(node) == [], "the queue to be empty")
-            await until(lambda: len(node.service.polls) == 0, "the poll to be forgotten")
+        waiting = asking(node, "acquire", key="k", owner="b", ttl_ms=20_000, wait_ms=20_000)
+        await waits(node, "b")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until(lambda: queued(node) == [], "the queue to be empty")
+        await until(lambda: len(node.service.polls) == 0, "the poll to be forgotten")
         await ask(node, "release", lease_id=lease.lease_id)
         assert node.replica.table.holders(TENANT, "k") == []
+
+
+async def test_a_caller_that_can_ask_again_keeps_its_place_and_nothing_is_claimed_for_it(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        lease = await acquired(node, "k", "a")
+        poll = {"key": "k", "owner": "b", "ttl_ms": 20_000, "wait_ms": 20_000, "request_id": "r"}
+        waiting = asking(node, "acquire", **poll)
+        await waits(node, "b")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(node.service.polls) == 0
+        await ask(node, "release", lease_id=lease.lease_id)
+        [grant] = node.replica.table.holders(TENANT, "k")
+        assert grant.lease.owner == "b"
+        assert grant.lease.claim_deadline_ms > 0
+        reply = await ask(node, "acquire", **poll)
+        assert reply.lease.token == grant.lease.token
+        assert reply.lease.expires_in_ms > 19_000
 
 
 async def test_a_caller_that_goes_away_while_its_acquire_is_under_way_keeps_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.leadership import Leadership
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.peer_messages import Answered, Asked
+from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.validation import check
 from tenure_cluster.settings import Leases
 
@@ -44,16 +45,19 @@ class _Question:
 class Forwarding:
     """Both sides: questions of this node's callers to the leader, and those of other nodes to this one."""
 
-    def __init__(self, raft: Raft, leadership: Leadership, office: Office, bounds: Leases) -> None:
+    def __init__(
+        self, raft: Raft, leadership: Leadership, office: Office, polls: Polls, bounds: Leases
+    ) -> None:
         self._raft = raft
         self._leadership = leadership
         self._office = office
+        self._polls = polls
         self._bounds = bounds
         self._questions: dict[int, _Question] = {}
         self._number = 0
         self._epochs: dict[str, int] = {}
-        self.on_peer_lost: Callable[[str], None] | None = None
-        """Called when the callers behind a peer's questions are out of reach."""
+        self._waiting: dict[tuple[str, int], Ask] = {}
+        """Acquires of other nodes' callers that may wait here, by peer and the question's number."""
         self.closing = False
         self.bad_messages = 0
         leadership.listeners.append(self._leader_changed)
@@ -77,8 +81,10 @@ class Forwarding:
         return number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
-        self._questions.pop(number, None)
+        """Nobody waits for this answer any more. A leader that keeps a poll for it is told."""
+        question = self._questions.pop(number, None)
+        if question is not None and any(ask.wait_ms for ask in question.asks):
+            self._raft.send(question.peer, peer_messages.encode_forgotten(number))
 
     def on_peer_message(self, peer: str, epoch: int, payload: bytes) -> None:
         """Take a message of another node's service, which came over its connection `epoch`."""
@@ -88,10 +94,12 @@ class Forwarding:
             self._epochs[peer] = epoch
         try:
             message = peer_messages.decode(payload)
-            if isinstance(message, Answered):
+            if isinstance(message, Asked):
+                self._asked(peer, message)
+            elif isinstance(message, Answered):
                 self._answered(peer, message)
-            else:
-                self._asked(peer, epoch, message)
+            elif (ask := self._waiting.get((peer, message.number))) is not None:
+                self._polls.drop(ask)
         except peer_messages.BadMessage:
             # Its question ends by its own time-out. Only a version that can't run beside this one sends such.
             self.bad_messages += 1
@@ -101,15 +109,18 @@ class Forwarding:
         self._leadership.on_link(peer, up)
         if not up:
             self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
-            if self.on_peer_lost is not None:
-                self.on_peer_lost(peer)
+            self._drop_polls(peer)
 
     def _connection_replaced(self, peer: str) -> None:
         # Answers to what was asked before may have been lost with the old connection, and so may polls'
         # hearers.
         self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
-        if self.on_peer_lost is not None:
-            self.on_peer_lost(peer)
+        self._drop_polls(peer)
+
+    def _drop_polls(self, peer: str) -> None:
+        """Nobody is within reach behind this peer's polls, so nothing is claimed for them."""
+        for ask in [ask for (asker, _), ask in self._waiting.items() if asker == peer]:
+            self._polls.drop(ask)
 
     def _leader_changed(self) -> None:
         leadership = self._leadership
@@ -137,10 +148,11 @@ class Forwarding:
         del self._questions[message.number]
         question.done(outcomes)
 
-    def _asked(self, peer: str, epoch: int, message: Asked) -> None:
+    def _asked(self, peer: str, message: Asked) -> None:
         number = message.number
 
         def done(outcomes: list[Outcome]) -> None:
+            self._waiting.pop((peer, number), None)
             # Without a link the answer is lost, and the asker learns that from its own side of it.
             self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
 
@@ -154,14 +166,14 @@ class Forwarding:
         if len(asks) == 1:
             if refusals[0] is not None:
                 done([refusals[0]])
-            else:
-                self._office.execute(asks[0], lambda outcome: done([outcome]), peer)
-            return
-        self._execute_valid(asks, refusals, done, peer)
+                return
+            if asks[0].wait_ms:
+                self._waiting[peer, number] = asks[0]
+            self._office.execute(asks[0], lambda outcome: done([outcome]))
+        else:
+            self._execute_valid(asks, refusals, done)
 
-    def _execute_valid(
-        self, asks: list[Ask], refusals: list[Problem | None], done: DoneAll, peer: str
-    ) -> None:
+    def _execute_valid(self, asks: list[Ask], refusals: list[Problem | None], done: DoneAll) -> None:
         """Execute those of a batch that this node's bounds allow; they are the asker's, unless configured
         unlike."""
         valid = [ask for ask, refusal in zip(asks, refusals, strict=True) if refusal is None]
@@ -170,4 +182,4 @@ class Forwarding:
             rest = iter(outcomes)
             done([refusal if refusal is not None else next(rest) for refusal in refusals])
 
-        self._office.execute_all(valid, executed, peer)
+        self._office.execute_all(valid, executed)

@@ -106,14 +106,13 @@ class LeaseService:
         self.polls = Polls(raft, replica, self.proposer, self.admission)
         self.reader = Reader(raft, replica, self.proposer, on_crash)
         self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission)
-        self.forwarding = Forwarding(raft, self.leadership, self._office, config.leases)
+        self.forwarding = Forwarding(raft, self.leadership, self._office, self.polls, config.leases)
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
         self._closing = False
 
-        self.forwarding.on_peer_lost = self.polls.drop_peer
         self.leadership.listeners.append(self._role_changed)
         replica.on_events = self.polls.on_events
         raft.on_role = self.leadership.on_role
@@ -150,8 +149,12 @@ class LeaseService:
         """Have one operation of requests.OPERATIONS answered.
 
         Never raises for anything that the caller sent: refusals and failures are Problems, and
-        `outcome_unknown` alone says that the operation may have been executed. To give up (the caller's
-        connection has closed) cancel the task: an acquire is then abandoned.
+        `outcome_unknown` alone says that the operation may have been executed.
+
+        Cancel the task when the caller's connection has closed. An acquire without a request_id of the
+        caller's own is then abandoned. One with it is left as it is: a grant ends by its TTL, a place
+        in the queue by silence, and nothing is claimed for it meanwhile; the caller may ask again, here
+        or elsewhere.
         """
         refusal = self._refusal(request)
         if refusal is not None:
@@ -165,6 +168,7 @@ class LeaseService:
             if isinstance(outcome, NoAnswer):
                 outcome = await self._persist(ask, outcome, call)
         except asyncio.CancelledError:
+            self.polls.drop(ask)
             self._give_up(ask)
             raise
         return outcome
@@ -174,7 +178,7 @@ class LeaseService:
         order.
 
         Each is answered as it would be alone. What only looks sees the effects of all the others. An acquire
-        can't wait here. Cancelling abandons the acquires.
+        can't wait here. Cancelling does to each acquire what it does in `call`.
         """
         if len(operations) > BATCH_MAX:
             problem = Problem(
@@ -374,9 +378,8 @@ class LeaseService:
     def _failure(self, ask: Ask, call: _Call) -> Problem:
         """What a call ends with that nobody answered."""
         if call.unsure:
-            if not ask.remember:
-                # Its caller can't ask again, so nobody would ever renew what it may have been granted.
-                self._give_up(ask)
+            # Nobody would ever renew what it may have been granted, unless its caller can ask again.
+            self._give_up(ask)
             return _unknown(ask)
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
@@ -432,8 +435,12 @@ class LeaseService:
     # Callers that are gone
 
     def _give_up(self, ask: Ask) -> None:
-        """Abandon an acquire behind all its attempts: its caller is gone, or can't ask for it again."""
-        if not ask.sent or not isinstance(ask.request, AcquireRequest):
+        """Abandon an acquire behind all its attempts, if nobody can ask for it again.
+
+        A caller with a request_id of its own may be asking again elsewhere at this moment, or hold
+        already what it was granted there: its closed connection says nothing about its wish.
+        """
+        if ask.remember or not ask.sent or not isinstance(ask.request, AcquireRequest):
             return
         request_id, session_id = ask.request.request_id or "", ask.request.session_id
         abandon = Ask("abandon", ask.tenant, AbandonRequest(request_id=request_id, session_id=session_id))

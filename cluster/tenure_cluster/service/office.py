@@ -29,8 +29,8 @@ class Office:
         self._polls = polls
         self._admission = admission
 
-    def execute(self, ask: Ask, done: Done, origin: str | None = None) -> None:
-        """Admit, propose, answer. `done` is called once; `origin` is the peer whose caller asks."""
+    def execute(self, ask: Ask, done: Done) -> None:
+        """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
         if operation in READS:
             refusal = self._admission.refusal(operation, self._reader.waiting)
@@ -45,7 +45,7 @@ class Office:
         elif operation != "acquire":
             self._proposer.ask(ask, lambda settled: self._answer(ask, settled, done))
         elif ask.wait_ms > 0:
-            self._polls.start(ask, done, origin)
+            self._polls.start(ask, done)
         else:
             self._proposer.ask(ask, lambda settled: self._polls.settle(ask, settled, done))
 
@@ -55,9 +55,7 @@ class Office:
         else:
             done(answer(settled, ask, self._raft.now_ms()))
 
-    def execute_all(
-        self, asks: Sequence[Ask], done: Callable[[list[Outcome]], None], origin: str | None = None
-    ) -> None:
+    def execute_all(self, asks: Sequence[Ask], done: Callable[[list[Outcome]], None]) -> None:
         """A batch: proposed together in order, answered together in order.
 
         What only looks is read when everything else of the batch has been answered, so it sees the batch's
@@ -80,6 +78,6 @@ class Office:
                     then()
 
             for position in positions:
-                self.execute(asks[position], partial(settle, position), origin)
+                self.execute(asks[position], partial(settle, position))
 
         execute(changes, lambda: execute(looks, lambda: done(outcomes)))

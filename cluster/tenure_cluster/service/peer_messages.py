@@ -49,7 +49,13 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=2):
     items: list[AnsweredItem]
 
 
-Message: TypeAlias = Asked | Answered
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Nobody waits for the answer to the question `number` any more: claim nothing for it."""
+
+    number: int
+
+
+Message: TypeAlias = Asked | Answered | Forgotten
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -70,6 +76,10 @@ def encode_asked(number: int, term: int, tenant: str, asks: list[Ask]) -> bytes:
 
 def encode_answered(number: int, outcomes: list[Outcome]) -> bytes:
     return _encoder.encode(Answered(number, [_answered_item(outcome) for outcome in outcomes]))
+
+
+def encode_forgotten(number: int) -> bytes:
+    return _encoder.encode(Forgotten(number))
 
 
 def _answered_item(outcome: Outcome) -> AnsweredItem:

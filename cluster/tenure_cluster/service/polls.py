@@ -10,8 +10,9 @@ any time: the caller asks again with the same request_id and finds its place. Th
                             can't ask again, so its acquire is abandoned and refused as held
 
 A grant is noticed by its event, in the round that applies it. Everything is driven by callbacks in the order
-of the log; there is no task per poll. A poll never claims for a caller whose link is gone: it is then
-dropped, without abandoning, because the caller's node may be asking again elsewhere at this moment.
+of the log; there is no task per poll. Nothing is claimed for a caller whose connection or link is gone: the
+poll is then dropped, without abandoning, because the caller may be asking again elsewhere at this moment. If
+it is not, its place is gone after two slices, or a grant to it after the claim window.
 """
 
 import asyncio
@@ -40,19 +41,19 @@ WAKING: Final = frozenset({"granted", "queue_left"})
 class Poll:
     """One waiting acquire and the connection that waits for it."""
 
-    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "origin", "place", "timer")
+    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "over", "place", "timer")
 
-    def __init__(self, ask: Ask, done: Done, ends_at: float, origin: str | None) -> None:
+    def __init__(self, ask: Ask, done: Done, ends_at: float) -> None:
         request = cast(AcquireRequest, ask.request)
         self.ask = ask
         self.done = done
         self.ends_at = ends_at
         """The loop's time at which the slice is over."""
-        self.origin = origin
-        """The peer whose caller waits; None for a caller of this node."""
         self.key = request.key if request.key is not None else (request.keys or [""])[0]
         self.place: Place = (ask.tenant, request.session_id or "", request.request_id or "")
         self.claiming = False
+        self.over = False
+        """Whether `done` has been called."""
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -64,7 +65,10 @@ class Polls:
         self._replica = replica
         self._proposer = proposer
         self._admission = admission
+        self._by_ask: dict[Ask, Poll] = {}
+        """All that have been started and not answered."""
         self._by_place: dict[Place, Poll] = {}
+        """Those that are registered."""
         self._by_key: dict[tuple[str, str], dict[Place, Poll]] = {}
         self._granted: set[tuple[str, str]] = set()
         self._left: set[tuple[str, str]] = set()
@@ -73,14 +77,14 @@ class Polls:
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def start(self, ask: Ask, done: Done, origin: str | None) -> None:
+    def start(self, ask: Ask, done: Done) -> None:
         """Acquire, waiting for at most a slice. `done` is called once."""
-        refusal = self._admission.poll_refusal(len(self._by_place))
+        refusal = self._admission.poll_refusal(len(self._by_ask))
         if refusal is not None:
             done(refusal)
             return
         slice_s = min(ask.wait_ms, limits.POLL_SLICE_MS) / 1000
-        poll = Poll(ask, done, asyncio.get_running_loop().time() + slice_s, origin)
+        poll = self._by_ask[ask] = Poll(ask, done, asyncio.get_running_loop().time() + slice_s)
         self._proposer.ask(ask, lambda settled: self._acquired(poll, settled))
 
     def settle(self, ask: Ask, settled: Settled, done: Done) -> None:
@@ -103,10 +107,11 @@ class Polls:
         if not scheduled and (self._granted or self._left):
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def drop_peer(self, peer: str) -> None:
-        """The link of a peer is gone: nobody waits behind its polls any more, so nothing is claimed for
-        them."""
-        for poll in [poll for poll in self._by_place.values() if poll.origin == peer]:
+    def drop(self, ask: Ask) -> None:
+        """Nobody waits for this acquire on its connection any more: nothing is claimed for it, and its place
+        in the queue is left as it is."""
+        poll = self._by_ask.get(ask)
+        if poll is not None:
             self._finish(poll, NoAnswer.UNKNOWN)
 
     def drop_all(self) -> None:
@@ -122,10 +127,12 @@ class Polls:
                 self._slice_over(poll)
 
     def _acquired(self, poll: Poll, settled: Settled) -> None:
+        if poll.over:
+            return
         if not isinstance(settled, results.Waiting):
-            self.settle(poll.ask, settled, poll.done)
+            self.settle(poll.ask, settled, lambda outcome: self._finish(poll, outcome))
         elif not self._raft.is_leader():
-            poll.done(NoAnswer.UNKNOWN)
+            self._finish(poll, NoAnswer.UNKNOWN)
         else:
             self._register(poll)
 
@@ -155,7 +162,10 @@ class Polls:
 
     def _finish(self, poll: Poll, outcome: Outcome) -> None:
         self._forget(poll)
-        poll.done(outcome)
+        if not poll.over:
+            poll.over = True
+            del self._by_ask[poll.ask]
+            poll.done(outcome)
 
     def _wake(self) -> None:
         granted, self._granted = self._granted, set()
@@ -187,24 +197,23 @@ class Polls:
             self._proposer.ask(poll.ask, lambda settled: self._acquired(poll, settled))
 
     def _claimed(self, poll: Poll, settled: Settled) -> None:
-        if self._by_place.get(poll.place) is not poll:
-            return  # answered meanwhile: its peer or this node's leadership was lost, or it was asked anew
-        self._forget(poll)
+        if poll.over:
+            return  # the caller or this node's leadership was lost meanwhile, or the caller asked anew
         if isinstance(settled, Problem):
             # Not claimed for want of room. Asking again is a claim as well, and the window is open for
             # seconds.
-            poll.done(self._position(poll))
+            self._finish(poll, self._position(poll))
         else:
-            self.settle(poll.ask, settled, poll.done)
+            self.settle(poll.ask, settled, lambda outcome: self._finish(poll, outcome))
 
     def _slice_over(self, poll: Poll) -> None:
         if poll.claiming:
             return
-        self._forget(poll)
         if poll.ask.remember:
-            poll.done(self._position(poll))
+            self._finish(poll, self._position(poll))
         else:
-            self._withdraw(poll.ask, poll.done)
+            self._forget(poll)
+            self._withdraw(poll.ask, lambda outcome: self._finish(poll, outcome))
 
     def _position(self, poll: Poll) -> Outcome:
         table = self._replica.table
