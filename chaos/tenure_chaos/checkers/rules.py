@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tenure_chaos.checkers.keys import linearizable_per_key
 from tenure_chaos.history import CallRecord, Effect, History
 
 ENDINGS = ("released", "expired", "broken")
@@ -208,6 +209,7 @@ RULES: tuple[Callable[[History], Iterator[str]], ...] = (
     one_effect_a_request,
     acknowledged_renewals_and_commits_are_in_the_log,
     commits_obey_the_floor,
+    linearizable_per_key,
 )
 
 

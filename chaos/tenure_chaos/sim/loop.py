@@ -12,6 +12,7 @@ network's (see network.py), reached through create_server and create_connection.
 
 import asyncio
 import collections
+import contextlib
 import contextvars
 import heapq
 from collections.abc import Callable
@@ -67,6 +68,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.failures: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _loop, context: self.failures.append(context))
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._make_task)
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        """Every task is kept to the end: one of a killed process must not be collected, which would run its cleanup."""
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        self._tasks.append(task)
+        return task
+
+    def discard_tasks(self) -> None:
+        """At the very end: close what never ended, as the death of a process would, without a word."""
+        asyncio._set_running_loop(self)
+        try:
+            for task in self._tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if not task.done():
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()  # type: ignore[union-attr]
+        finally:
+            asyncio._set_running_loop(None)
+            self._tasks.clear()
 
     # -- time and callbacks
 

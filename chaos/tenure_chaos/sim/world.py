@@ -302,8 +302,7 @@ class World:
             self._close()
 
     def _close(self) -> None:
-        for task in asyncio.all_tasks(self.loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.loop.discard_tasks()
         self.loop.close()
 
 

@@ -1,0 +1,108 @@
+"""What one key may do, as a sequential object: written from the promises alone, naive on purpose.
+
+Imports nothing of the server or the client. Time is left out: a lease may end by itself at any moment, so this model refuses what can
+never be right whatever the clocks did. That nothing ends too early is another rule's business (checkers/rules.py).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tenure_chaos.checkers.linearizability import Model
+
+
+class KeyState(NamedTuple):
+    """``holder`` is the token of the lease that holds, 0 if none; ``floor`` the greatest token ever granted here; ``written`` the token
+    and value of the record."""
+
+    holder: int = 0
+    floor: int = 0
+    written: tuple[int, str] = (0, "")
+
+
+class Asked(NamedTuple):
+    """``kind`` and what of the request decides: the caller's token (0 if none), the value to write."""
+
+    kind: str
+    token: int = 0
+    value: str = ""
+    require_live: bool = True
+
+
+class Answered(NamedTuple):
+    """``how`` is the kind of the answer; ``token`` and ``value`` what it told."""
+
+    how: str
+    token: int = 0
+    value: str = ""
+
+
+def step(state: KeyState, asked: Asked, answer: Answered | None) -> Sequence[KeyState]:
+    """Every state in which the answer leaves the key; none if it can't be given. Before each operation the lease may have ended."""
+    if answer is None:
+        return [state]
+    found: list[KeyState] = []
+    for before in (state, state._replace(holder=0)) if state.holder else (state,):
+        found += _STEPS[asked.kind](before, asked, answer)
+    return list(dict.fromkeys(found))
+
+
+def _acquire(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    if answer.how == "granted":
+        if state.holder == 0 and answer.token > state.floor:
+            return [state._replace(holder=answer.token, floor=answer.token)]
+        return []
+    if answer.how == "again":
+        return [state] if state.holder == answer.token else []
+    if answer.how == "held":
+        return [state] if answer.token in (0, state.holder) else []
+    return [state]
+
+
+def _renew(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    holds = state.holder == asked.token
+    return [state] if holds == (answer.how == "renewed") else []
+
+
+def _release(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    holds = state.holder == asked.token
+    if answer.how == "released":
+        return [state._replace(holder=0)] if holds else []
+    return [] if holds else [state]
+
+
+def _commit(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    if answer.how == "accepted":
+        fits = asked.token >= state.floor and (state.holder == asked.token or not asked.require_live)
+        return [state._replace(written=(asked.token, asked.value))] if fits else []
+    if answer.how == "stale_token":
+        return [state] if asked.token < state.floor or state.floor == 0 else []
+    if answer.how == "not_live":
+        return [state] if state.holder != asked.token else []
+    return [state]
+
+
+def _break(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    if answer.token != state.holder:
+        return []
+    return [state._replace(holder=0, floor=max(state.floor, answer.token + 1) if answer.token else state.floor)]
+
+
+def _get(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    return [state] if state.holder == answer.token else []
+
+
+def _read(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    return [state] if state.written == (answer.token, answer.value) else []
+
+
+_STEPS = {
+    "acquire": _acquire,
+    "renew": _renew,
+    "release": _release,
+    "commit": _commit,
+    "break": _break,
+    "get": _get,
+    "record": _read,
+}
+
+KEY = Model(KeyState(), step)
