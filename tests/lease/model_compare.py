@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -78,6 +78,7 @@ class Comparison:
         self.ledger = Ledger(self.machine)
         self.views = Views(self.model, self.machine)
         self.history: list[str] = []
+        self.begun: tuple[str, Iterator[bytes]] | None = None
         self.counts: Counter[str] = counts if counts is not None else Counter()
 
     def play(self, script: Iterable[bytes]) -> None:
@@ -87,6 +88,7 @@ class Comparison:
                 self.step(data)
             self.drain()
             self.same_tables()
+            self.finish_snapshot()
         except Exception as error:
             told = "\n".join(self.history)
             raise Diverged(f"{type(error).__name__}: {error}\nafter:\n{told}") from error
@@ -136,11 +138,19 @@ class Comparison:
     def restart(self) -> None:
         """Start the second replica again from its snapshot."""
         self.counts["restarts"] += 1
+        self.finish_snapshot()
+        self.begun = (snapshot.digest(self.machine.table), snapshot.dump(self.machine.table))
         chunks = list(snapshot.dump(self.replica.table))
         self.replica = self.make(snapshot.load(chunks))
         self.replica.check()
         same("snapshot of the restarted replica", chunks, list(snapshot.dump(self.replica.table)))
         self.same_tables()
+
+    def finish_snapshot(self) -> None:
+        """Write out the snapshot of the machine that was begun some time ago: it must be of that time."""
+        if self.begun is not None:
+            digest, chunks = self.begun
+            same("snapshot begun before", digest, snapshot.digest(snapshot.load(chunks)))
 
     def same_tables(self) -> None:
         """Everything that the model knows, and the digests of the replicas."""
