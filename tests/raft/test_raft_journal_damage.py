@@ -7,7 +7,6 @@ way in which a disk can do that.
 """
 
 import itertools
-import random
 from collections.abc import Iterator
 
 import pytest
@@ -364,21 +363,23 @@ def test_any_part_of_the_first_batch_of_a_segment_is_repaired() -> None:
 
 
 def test_a_repair_is_durable_before_anything_is_written_in_its_place() -> None:
+    """Otherwise a crash could leave a sector of what was taken away among sectors of what came instead, which
+    does not look torn."""
     disk, before, _, content = torn_first_batch()
     second = segments(disk)[1]
-    for seed in range(40):
-        copy = disk.copy()
-        copy.overwrite(second, content[: HEADER_BYTES + 5000].ljust(len(content), b"\0"))
-        journal = open_journal(copy)
-        assert state(journal) == before
-        append(journal, 1, term=60, size=9000)
-        ticket = journal.flush_batch()
-        assert ticket is not None
-        copy.fail_after(2)
-        with pytest.raises(PowerLost):
-            ticket.sync()
-        copy.lose_power(random.Random(seed))
-        assert state(open_journal(copy)) in (before, state(journal))
+    disk.overwrite(second, content[: HEADER_BYTES + 5000].ljust(len(content), b"\0"))
+    journal = open_journal(disk)
+    append(journal, 1, term=60, size=9000)
+    ticket = journal.flush_batch()
+    assert ticket is not None
+    disk.fail_after(2)
+    with pytest.raises(PowerLost):
+        ticket.sync()
+    inode = disk._names[second]
+    first_sector = HEADER_BYTES + SECTOR_BYTES
+    disk.kill()
+    disk.overwrite(second, bytes(inode.durable[:first_sector] + inode.present[first_sector:]))
+    assert state(open_journal(disk)) == before
 
 
 def test_a_batch_that_begins_a_segment_proves_that_the_one_before_was_durable() -> None:
