@@ -1,7 +1,8 @@
 """What one key may do, as a sequential object: written from the promises alone, naive on purpose.
 
-Imports nothing of the server or the client. Time is left out: a lease may end by itself at any moment, so this model refuses what can
-never be right whatever the clocks did. That nothing ends too early is another rule's business (checkers/rules.py).
+Imports nothing of the server or the client. Time is left out: a lease may end by itself at any moment, so
+this model refuses what can never be right whatever the clocks did. That nothing ends too early is another
+rule's business (checkers/rules.py).
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from tenure_chaos.checkers.linearizability import Model
 
 
 class KeyState(NamedTuple):
-    """``holder`` is the token of the lease that holds, 0 if none; ``floor`` the greatest token ever granted here; ``written`` the token
-    and value of the record."""
+    """``holder`` is the token of the lease that holds, 0 if none; ``floor`` the greatest token ever granted
+    here; ``written`` the token and value of the record.
+    """
 
     holder: int = 0
     floor: int = 0
@@ -37,7 +39,9 @@ class Answered(NamedTuple):
 
 
 def step(state: KeyState, asked: Asked, answer: Answered | None) -> Sequence[KeyState]:
-    """Every state in which the answer leaves the key; none if it can't be given. Before each operation the lease may have ended."""
+    """Every state in which the answer leaves the key; none if it can't be given. Before each operation the
+    lease may have ended.
+    """
     if answer is None:
         return [state]
     found: list[KeyState] = []
@@ -84,7 +88,9 @@ def _commit(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
 def _break(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
     if answer.token != state.holder:
         return []
-    return [state._replace(holder=0, floor=max(state.floor, answer.token + 1) if answer.token else state.floor)]
+    return [
+        state._replace(holder=0, floor=max(state.floor, answer.token + 1) if answer.token else state.floor)
+    ]
 
 
 def _get(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:

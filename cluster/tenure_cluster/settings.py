@@ -132,7 +132,9 @@ class Config(_Section, frozen=True, kw_only=True):
     log: Log = Log()
 
     def validate(self) -> None:
-        """Check every relation between settings. Raises ConfigError that names each fault with its numbers."""
+        """Check every relation between settings. Raises ConfigError that names each fault with its
+        numbers.
+        """
         faults = [*_name_faults(self), *_address_faults(self), *_relation_faults(self)]
         if faults:
             raise ConfigError("; ".join(faults))

@@ -1,7 +1,8 @@
 """Every key's calls, as clients saw them, are linearizable against the model of one key.
 
-A call without a known outcome is resolved from the log: if the log has its effect, the call had that effect at some time after it was
-made; if not, it had none. Grants that no client was told of (the answer was lost, a waiter had gone) are operations too.
+A call without a known outcome is resolved from the log: if the log has its effect, the call had that effect
+at some time after it was made; if not, it had none. Grants that no client was told of (the answer was lost,
+a waiter had gone) are operations too.
 """
 
 from collections.abc import Iterator
@@ -53,7 +54,9 @@ def operations_by_key(history: History) -> dict[str, list[Operation]]:
 
 
 def _add_untold(history: History, told: set[tuple[str, int]], put: Any) -> None:
-    """What the log did that no answer told of: it happened when it was applied or before, and after it was asked for."""
+    """What the log did that no answer told of: it happened when it was applied or before, and after it was
+    asked for.
+    """
     first_asked: dict[str, float] = {}
     acknowledged: set[tuple[str, str, int]] = set()
     for call in history.calls:
@@ -106,7 +109,11 @@ def _read_acquire(call: CallRecord, told: set[tuple[str, int]]) -> tuple[Asked, 
         return None
     place = (lease["key"], lease["token"])
     if place in told or call.answer.get("replayed"):
-        return (asked, Answered("again", lease["token"])) if place in told else _first_telling(asked, lease, told)
+        return (
+            (asked, Answered("again", lease["token"]))
+            if place in told
+            else _first_telling(asked, lease, told)
+        )
     return _first_telling(asked, lease, told)
 
 
@@ -132,7 +139,11 @@ def _read_commit(call: CallRecord, told: set[tuple[str, int]]) -> tuple[Asked, A
     asked = Asked("commit", call.asked["token"], call.asked["value"], call.asked.get("require_live", True))
     if call.outcome == "ok":
         return asked, Answered("accepted")
-    return (asked, Answered(call.code)) if call.code in ("stale_token", "not_live") and not call.doubtful else None
+    return (
+        (asked, Answered(call.code))
+        if call.code in ("stale_token", "not_live") and not call.doubtful
+        else None
+    )
 
 
 def _read_break(call: CallRecord, told: set[tuple[str, int]]) -> tuple[Asked, Answered] | None:

@@ -72,7 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make_task)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        """Every task is kept to the end: one of a killed process must not be collected, which would run its cleanup."""
+        """Every task is kept to the end: to collect one of a killed process would run its cleanup."""
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
         self._tasks.append(task)
         return task
@@ -85,7 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 if not task.done():
                     with contextlib.suppress(BaseException):
-                        task.get_coro().close()  # type: ignore[union-attr]
+                        task.get_coro().close()
         finally:
             asyncio._set_running_loop(None)
             self._tasks.clear()

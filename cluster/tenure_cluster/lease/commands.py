@@ -1,10 +1,11 @@
-"""What the state machine can be asked. Encoded as tagged MessagePack arrays; fields are only added at the end.
+"""What the state machine can be asked. Encoded as tagged MessagePack arrays; fields are only added at the
+end.
 
-Everything random (ids) was drawn by the leader and is part of the command; nothing in here was
-timed by a client. ``wall_ms`` is the leader's wall clock in Unix milliseconds, kept for people.
+Everything random (ids) was drawn by the leader and is part of the command; nothing in here was timed by a
+client. ``wall_ms`` is the leader's wall clock in Unix milliseconds, kept for people.
 
-A command is checked for shape and bounds before it is proposed; the machine still answers any value
-of these types without raising.
+A command is checked for shape and bounds before it is proposed; the machine still answers any value of
+these types without raising.
 """
 
 from typing import Literal, TypeAlias
@@ -19,11 +20,12 @@ class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Acquire(_Command, frozen=True, tag=1):
-    """Grant ``keys`` to a session, or queue, or say who holds. Asked again with the same request_id it is a poll.
+    """Grant ``keys`` to a session, or queue, or say who holds. Asked again with the same request_id it is a
+    poll.
 
     Without ``session_id`` a private session with ``ttl_ms`` is opened, whose id is ``lease_ids[0]``.
-    ``lease_ids`` are fresh ids, one per key; a replay or poll ignores them. ``request_id`` is never empty; if
-    ``remember`` is false the caller did not supply it and its outcome need not be remembered after the
+    ``lease_ids`` are fresh ids, one per key; a replay or poll ignores them. ``request_id`` is never empty;
+    if ``remember`` is false the caller did not supply it and its outcome need not be remembered after the
     lease has ended.
     """
 
@@ -53,8 +55,9 @@ class Claim(_Command, frozen=True, tag=2):
 
 
 class Renew(_Command, frozen=True, tag=3):
-    """Renew by ``lease_id`` or by ``session_id`` (exactly one is set). ``ttl_ms`` None keeps the session's TTL;
-    a value becomes it, and the deadline never moves back."""
+    """Renew by ``lease_id`` or by ``session_id`` (exactly one is set). ``ttl_ms`` None keeps the session's
+    TTL; a value becomes it, and the deadline never moves back.
+    """
 
     tenant: TenantId
     lease_id: LeaseId | None
@@ -72,7 +75,9 @@ class Release(_Command, frozen=True, tag=4):
 
 
 class Abandon(_Command, frozen=True, tag=5):
-    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private session."""
+    """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private
+    session.
+    """
 
     tenant: TenantId
     request_id: RequestId
@@ -91,7 +96,9 @@ class Break(_Command, frozen=True, tag=6):
 
 
 class Commit(_Command, frozen=True, tag=7):
-    """A guarded write. ``seq`` is required for mode ``sequence`` and absent otherwise; ``value`` None leaves the record."""
+    """A guarded write. ``seq`` is required for mode ``sequence`` and absent otherwise; ``value`` None
+    leaves the record.
+    """
 
     tenant: TenantId
     key: Key
@@ -119,7 +126,9 @@ class DeleteRecord(_Command, frozen=True, tag=8):
 
 
 class OpenSession(_Command, frozen=True, tag=9):
-    """Open a session. Asked again with the same ``session_id`` (minted by the leader) it answers the present one."""
+    """Open a session. Asked again with the same ``session_id`` (minted by the leader) it answers the
+    present one.
+    """
 
     tenant: TenantId
     session_id: SessionId

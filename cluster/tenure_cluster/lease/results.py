@@ -55,8 +55,9 @@ class Holder(_Result, frozen=True, tag=3):
 
 
 class Waiting(_Result, frozen=True, tag=4):
-    """Queued. ``position`` counts from 1; ``ahead`` names the holders, then the owners of the waiters before (at
-    most ten of each)."""
+    """Queued. ``position`` counts from 1; ``ahead`` names the holders, then the owners of the waiters
+    before (at most ten of each).
+    """
 
     position: int
     holders: list[Holder]
@@ -64,7 +65,9 @@ class Waiting(_Result, frozen=True, tag=4):
 
 
 class Held(_Result, frozen=True, tag=5):
-    """Refused: somebody else holds the key, waits for it, or its grace period runs (``holders`` is then empty)."""
+    """Refused: somebody else holds the key, waits for it, or its grace period runs (``holders`` is then
+    empty).
+    """
 
     key: Key
     holders: list[Holder]
@@ -144,7 +147,9 @@ class Broken(_Result, frozen=True, tag=17):
 
 
 class Committed(_Result, frozen=True, tag=18):
-    """The write passed the guard. ``revision`` is the record's if a value was written, else the commit's own."""
+    """The write passed the guard. ``revision`` is the record's if a value was written, else the commit's
+    own.
+    """
 
     revision: Revision
 

@@ -25,8 +25,9 @@ GuardMode: TypeAlias = Literal["current", "once", "sequence"]
 EndReason: TypeAlias = Literal[
     "expired", "released", "broken", "handed_over", "session_closed", "restored", "abandoned", "unknown"
 ]
-"""Why a lease is over. ``unknown``: no lease of that id is remembered. ``abandoned``: the acquire that it came
-from was given up."""
+"""Why a lease is over. ``unknown``: no lease of that id is remembered. ``abandoned``: the acquire that it
+came from was given up.
+"""
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,8 +115,8 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is kept for a key beside its holders and waiters.
 
     ``mode`` and ``slots`` describe the present phase of holding; ``guard_mode`` is fixed by the key's first
-    commit; ``blocked_until_ms`` is the end of a grace period; ``idle_since_ms`` is -1 while the key has a holder, a
-    waiter or a record.
+    commit; ``blocked_until_ms`` is the end of a grace period; ``idle_since_ms`` is -1 while the key has a
+    holder, a waiter or a record.
     """
 
     tenant: TenantId

@@ -51,10 +51,11 @@ class Log:
         self.bytes += len(command)
 
     def cut(self, first_index: int, term_before: int) -> None:
-        """Take away all entries from ``first_index`` on; ``term_before`` is the term of the entry before that.
+        """Take away all entries from ``first_index`` on; ``term_before`` is the term of the entry before
+        that.
 
-        That may be before the first entry here: in the replay of a journal whose older segments, which a later
-        restart of the log has made void, are already gone.
+        That may be before the first entry here: in the replay of a journal whose older segments, which a
+        later restart of the log has made void, are already gone.
         """
         last_index = self.last_index
         if last_index is None or first_index > last_index + 1:

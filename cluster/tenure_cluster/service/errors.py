@@ -12,8 +12,9 @@ import msgspec
 class Problem(msgspec.Struct, frozen=True):
     """A refusal or failure on its way to the caller.
 
-    ``detail`` is one sentence that names the fault and, where there is one, the bound. ``extra`` are members of
-    the problem document beside the standard ones (``holder``, ``reason``, ``floor``, ``path`` …).
+    ``detail`` is one sentence that names the fault and, where there is one, the bound. ``extra`` are
+    members of the problem document beside the standard ones (``holder``, ``reason``, ``floor``, ``path``
+    …).
     """
 
     code: str

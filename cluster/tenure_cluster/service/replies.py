@@ -111,7 +111,9 @@ class BrokenReply(_Reply, frozen=True, kw_only=True):
 
 
 class ValidateReply(_Reply, frozen=True, kw_only=True):
-    """``reason`` is empty when valid, else ``stale_token`` or ``not_live``. ``current_token`` is the guard's floor."""
+    """``reason`` is empty when valid, else ``stale_token`` or ``not_live``. ``current_token`` is the
+    guard's floor.
+    """
 
     valid: bool
     reason: str

@@ -1,4 +1,5 @@
-"""Bodies of the calls, as the public contract has them. The HTTP front, batches and forwarding decode to these.
+"""Bodies of the calls, as the public contract has them. The HTTP front, batches and forwarding decode to
+these.
 
 Unknown fields are refused. Bounds that name themselves in an ``out_of_range`` answer are checked in
 validation.py; the schema repeats them for the generated OpenAPI document.
@@ -14,7 +15,8 @@ from tenure_cluster.lease import limits
 Key = Annotated[
     str,
     Meta(
-        description="Name of what is protected: 1 to 512 bytes of UTF-8 without control characters; `/` is allowed.",
+        description="Name of what is protected: 1 to 512 bytes of UTF-8 without control characters; "
+        "`/` is allowed.",
         extra_json_schema={"minLength": 1, "maxLength": limits.KEY_BYTES_MAX},
     ),
 ]
@@ -41,7 +43,9 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class AcquireRequest(_Request, frozen=True, kw_only=True):
-    """Exactly one of ``key`` and ``keys``; ``ttl_ms`` is required without ``session_id`` and refused with it."""
+    """Exactly one of ``key`` and ``keys``; ``ttl_ms`` is required without ``session_id`` and refused with
+    it.
+    """
 
     owner: Owner
     key: Key | None = None
