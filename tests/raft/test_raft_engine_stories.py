@@ -501,7 +501,9 @@ def test_d2_a_vote_survives_a_loss_of_power_before_it_leaves(on: frozenset[str])
     voter.round(sync=False)
     promised = wire.Vote(5) in net.sent("n2", "n1")
     assert promised == (on != ON)
+    assert voter.core.replica.term_unsynced
     voter.sync()
+    assert not voter.core.replica.term_unsynced
     assert wire.Vote(5) in net.sent("n2", "n1")
     net.crash("n2", power=True)
     net.restart("n2")
@@ -589,3 +591,94 @@ def test_an_answer_for_more_than_the_leader_has_is_not_believed() -> None:
     net.inject("n2", "n1", wire.AppendReply(net["n1"].term, question.number, True, 1000))
     net["n1"].round(tick=True)
     assert net["n1"].core.replica.match_index("n2") <= net["n1"].last
+
+
+# -- what else must hold
+
+
+def test_a_follower_applies_what_is_committed_only_when_it_is_durable_here() -> None:
+    net = led_by_n1()
+    net["n1"].propose(b"x")
+    net.pump("n1", "n3")
+    assert b"x" in net.acknowledged
+    follower = net["n2"]
+    net["n1"].core.heartbeat()
+    net["n1"].round()
+    while net.queues["n1", "n2"]:
+        follower.inbox.append(("n1", net.queues["n1", "n2"].popleft().data))
+    follower.round(tick=True, sync=False)
+    assert follower.commit == net["n1"].commit
+    assert b"x" not in follower.machine.values()
+    follower.sync()
+    follower.round(tick=True)
+    assert b"x" in follower.machine.values()
+
+
+def test_a_leader_with_all_answers_still_commits_nothing_that_is_not_durable_here() -> None:
+    net = led_by_n1()
+    leader = net["n1"]
+    commit = leader.commit
+    leader.propose(b"x", b"y")
+    net.send("n1", leader.core.take_early())
+    for follower in ("n2", "n3"):
+        net.queues[follower, "n1"].clear()
+        net.deliver("n1", follower)
+        for message in net.sent(follower, "n1"):
+            leader.core.deliver(follower, message)  # type: ignore[arg-type]
+    leader.core.tick()
+    assert leader.core.replica.match_index("n2") == leader.last
+    assert leader.commit == commit
+    leader.journal.sync_now()
+    leader.core.tick()
+    assert leader.commit == leader.last
+
+
+def test_nothing_of_a_leader_leaves_as_long_as_its_term_is_not_durable() -> None:
+    net = led_by_n1()
+    core = net["n1"].core
+    core.heartbeat()
+    core.replica.term_unsynced = True
+    assert core.take_early() == []
+    core.synced()
+    assert len(core.take_early()) == 2
+
+
+def test_no_pre_vote_for_a_term_that_is_already_past() -> None:
+    net = led_by_n1()
+    net.clock.now_s += 10.0
+    net.inject("n3", "n2", wire.PreVoteRequest(net["n2"].term - 1, 1000, 1000))
+    assert net.sent("n2", "n3")[-1] == wire.PreVote(net["n2"].term - 1, False, net["n2"].term)
+
+
+def test_a_node_that_is_told_of_a_higher_term_takes_part_in_it() -> None:
+    net = led_by_n1()
+    term = net["n1"].term
+    net.inject("n2", "n1", wire.PreVote(term, False, term + 5))
+    assert not net["n1"].leads
+    assert net["n1"].term == term + 5
+    assert net["n1"].core.replica.leader_id is None
+
+
+def test_a_snapshot_is_not_installed_when_the_log_has_caught_up_meanwhile() -> None:
+    net = behind_a_snapshot()
+    info = net["n2"].snapshots._store.latest()
+    assert info is not None
+    data = net["n2"].disk.read(info.name)
+    net.inject("n2", "n1", wire.Snapshot(net["n2"].term, 1, info.index, info.term, info.size, 0, data))
+    first = net["n1"].last
+    assert first < info.index
+    entries = [net.committed[index] for index in range(2, net["n2"].commit + 1)]
+    term = net["n3"].term + 1
+    net.inject("n3", "n1", wire.Append(term, 2, 1, 0, net["n2"].commit, entries))
+    net["n1"].round(tick=True)
+    while net["n1"].core.behind:
+        net["n1"].round(tick=True)
+    caught_up = net["n1"].machine.values()
+    assert net["n1"].commit >= info.index
+    net["n1"].disk.work()
+    net["n1"].round(tick=True)
+    assert net["n1"].snapshots.installed == 0
+    assert net["n1"].machine.values() == caught_up
+    net.crash("n1")
+    net.restart("n1")
+    assert net["n1"].last >= info.index
