@@ -6,13 +6,16 @@ then encoded once.
 """
 
 from collections.abc import Callable, Iterable, Set
-from typing import Protocol
+from typing import Final, Protocol
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import mitigations
 from tenure_cluster.raft.engine import Replica
 from tenure_cluster.raft.replication import Mode, Progress
 from tenure_cluster.raft.types import RaftOptions
+
+ENTRY_OVERHEAD_BYTES: Final = 16
+"""Around a command in a message: array, term and length."""
 
 Emit = Callable[[str, wire.Consensus], None]
 _Shared = dict[tuple[int, bool], wire.Append]
@@ -125,7 +128,8 @@ class Leadership:
         sent = False
         while follower.mode is Mode.STREAM and follower.next_index <= last and follower.may_send:
             message = self._append(follower.next_index, shared, empty=False)
-            follower.sent(message.number, sum(len(command) for _, command in message.entries), now_s)
+            size = sum(len(command) + ENTRY_OVERHEAD_BYTES for _, command in message.entries)
+            follower.sent(message.number, size, now_s)
             follower.next_index += len(message.entries)
             self._emit(peer, message)
             sent = True
@@ -149,7 +153,7 @@ class Leadership:
             size = 0
             while position + len(entries) < len(log):
                 command, _, term = log[position + len(entries)]
-                size += len(command)
+                size += len(command) + ENTRY_OVERHEAD_BYTES
                 if entries and size > self._entry_bytes_max:
                     break
                 entries.append((term, command))
