@@ -320,6 +320,31 @@ def test_a_received_snapshot_can_be_installed_at_once() -> None:
     assert list(store.chunks(info)) == [b"sent" * 1000, b"\0" * 5000, b"z"]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_installed_snapshot_outlives_a_loss_of_power(seed: int) -> None:
+    disk, content = ModelDisk(), sent()
+    store = store_on(disk)
+    receiver = store.receiver(len(content))
+    receive(receiver, content, 500)
+    info = receiver.install_now()
+    disk.lose_power(random.Random(seed))
+    assert store_on(disk).latest() == info
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_snapshot_that_was_found_at_the_start_outlives_a_loss_of_power(seed: int) -> None:
+    disk = ModelDisk()
+    writer = store_on(disk).writer(LAST, PREVIOUS)
+    disk.fail_after(4)
+    with pytest.raises(PowerLost):
+        writer.commit()
+    disk.kill()  # the process ended between the renaming and the sync of the directory
+    info = store_on(disk).latest()
+    assert info is not None
+    disk.lose_power(random.Random(seed))
+    assert store_on(disk).latest() == info
+
+
 def test_a_large_transfer_is_synced_on_the_way() -> None:
     source = ModelDisk()
     info = save(store_on(source), chunks=[random.Random(n).randbytes(500_000) for n in range(10)])
