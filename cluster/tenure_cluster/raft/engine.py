@@ -16,8 +16,7 @@ consensus.py.
 import functools
 import hashlib
 import zlib
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -121,8 +120,12 @@ class _Member(Node):  # type: ignore[misc]
     """A node by its id. The hash does not depend on the process, so neither does the order of a set of
     them."""
 
+    def __init__(self, node_id: str) -> None:
+        super().__init__(node_id)
+        self._hash = zlib.crc32(node_id.encode())
+
     def __hash__(self) -> int:
-        return zlib.crc32(str(self.id).encode())
+        return self._hash
 
 
 class _Port(Transport):  # type: ignore[misc]
@@ -137,6 +140,24 @@ class _Port(Transport):  # type: ignore[misc]
     def send(self, node: Node, message: dict[str, Any]) -> bool:
         self._owner.on_send(node.id, message)
         return True
+
+
+class _Entered:
+    """A context; a class because this is entered several times a round."""
+
+    __slots__ = ("_outer", "_replica")
+
+    def __init__(self, replica: "Replica") -> None:
+        self._replica = replica
+        self._outer: Replica | None = None
+
+    def __enter__(self) -> None:
+        global _entered
+        self._outer, _entered = _entered, self._replica
+
+    def __exit__(self, *raised: object) -> None:
+        global _entered
+        _entered = self._outer
 
 
 class ReplicaOwner(Protocol):
@@ -204,15 +225,9 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         # S5, S7, D7, D9, L5.
         self._SyncObj__serializer = _Unreachable("the serializer")
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> "_Entered":
         """Inside, the module globals of the package belong to this replica."""
-        global _entered
-        previous, _entered = _entered, self
-        try:
-            yield
-        finally:
-            _entered = previous
+        return _Entered(self)
 
     # -- overrides: called by the package
 
