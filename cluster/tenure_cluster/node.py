@@ -17,6 +17,7 @@ import os
 import resource
 import secrets
 import signal
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Final
 
@@ -47,6 +48,9 @@ EXIT_FATAL: Final = 70
 
 ID_BYTES: Final = 16
 """Random bytes of a minted id."""
+
+IDS_PER_DRAW: Final = 256
+"""Ids that one call of the system provides for."""
 
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
@@ -125,7 +129,7 @@ class Node:
             config=config,
             raft=raft,
             replica=self.replica,
-            mint=mint,
+            mint=Mint(),
             wall_ms=self._clock.wall_ms,
             free_bytes=self._disk.free_bytes,
             on_crash=die,
@@ -201,9 +205,20 @@ def run(config: Config, on_started: Callable[[], None] | None = None) -> None:
         runner.run(Node(config).run_forever(on_started))
 
 
-def mint() -> str:
-    """An unguessable id, of letters, digits, `-` and `_`."""
-    return secrets.token_urlsafe(ID_BYTES)
+class Mint:
+    """Draws unguessable ids, of letters, digits, `-` and `_`. The system is asked for many at once."""
+
+    def __init__(self) -> None:
+        self._pool = b""
+        self._at = 0
+
+    def __call__(self) -> str:
+        if self._at == len(self._pool):
+            self._pool = secrets.token_bytes(ID_BYTES * IDS_PER_DRAW)
+            self._at = 0
+        drawn = self._pool[self._at : self._at + ID_BYTES]
+        self._at += ID_BYTES
+        return urlsafe_b64encode(drawn).rstrip(b"=").decode()
 
 
 def die(error: BaseException) -> None:

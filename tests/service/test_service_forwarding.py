@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from service_cluster import (
     TENANT,
+    Cluster,
     Part,
     acquired,
     ask,
@@ -69,6 +70,28 @@ async def test_ids_are_minted_and_times_stamped_by_the_leader_alone(tmp_path: Pa
         leader, node = await running.leader(), await running.follower()
         lease = await acquired(node, "k")
         assert lease.lease_id.startswith(leader.node_id)  # type: ignore[union-attr]
+
+
+async def test_every_node_has_its_own_view_of_the_cluster(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        await until(lambda: len(leader.raft.status().connected) == 2, "all links of the leader")
+        await acquired(leader, "k")
+        await until(lambda: all(member.lag == 0 for member in leader.service.cluster().members), "no lag")
+        view = leader.service.cluster()
+        assert sorted(member.role for member in view.members) == ["follower", "follower", "leader"]
+        view = node.service.cluster()
+        assert (view.node, view.role, view.leader) == (node.node_id, "follower", leader.node_id)
+        assert view.leader_url == node.service.leader_url == f"http://{leader.node_id}.test"
+        roles = {member.id: member.role for member in view.members}
+        assert roles[leader.node_id] == "leader"
+        assert {member.lag for member in view.members} == {None}
+        running.isolate(node)
+        await until(lambda: node.node_id not in leader.raft.status().connected, "the link to be down")
+        roles = {member.id: member.role for member in leader.service.cluster().members}
+        assert roles[node.node_id] == "unknown"
+        assert leader.service.ready()
+        await until(lambda: not node.service.ready(), "the cut-off node to notice")
 
 
 async def test_a_batch_at_a_follower_is_one_question(tmp_path: Path) -> None:
@@ -235,6 +258,37 @@ async def test_what_can_t_be_asked_again_has_an_unknown_outcome(tmp_path: Path) 
         for problem in await asyncio.gather(*calls):
             assert problem.code == "outcome_unknown"  # type: ignore[union-attr]
             assert problem.status == 504  # type: ignore[union-attr]
+
+
+async def test_of_a_batch_that_outlives_its_leader_only_what_is_safe_is_asked_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3, calls=Calls(timeout_ms=3_000, leader_wait_ms=1_000)) as running:
+        leader = await running.leader()
+        lease = await acquired(leader, "k", "a", ttl_ms=60_000)
+        running.isolate(leader)
+        batch = asyncio.get_running_loop().create_task(
+            leader.service.batch(
+                TENANT,
+                [
+                    ("renew", request("renew", lease_id=lease.lease_id)),
+                    ("break", request("break", key="other", reason="x")),
+                    ("acquire", request("acquire", key="new", owner="a", ttl_ms=60_000)),
+                    ("validate", request("validate", key="k", token=lease.token)),
+                    ("acquire", request("acquire", key="k", owner="b", ttl_ms=1)),
+                ],
+            )
+        )
+        await until(lambda: not leader.raft.is_leader(), "the old leader to step down")
+        running.heal()
+        answers = await batch
+        told = [getattr(answer, "code", type(answer).__name__) for answer in answers]
+        assert told == ["RenewedReply", "outcome_unknown", "GrantedReply", "ValidateReply", "out_of_range"]
+        assert answers[2].lease.lease_id == (await the_lease_of(running, "new"))  # type: ignore[union-attr]
+
+
+async def the_lease_of(running: Cluster, key: str) -> str:
+    successor = await running.leader()
+    [grant] = successor.replica.table.holders(TENANT, key)
+    return grant.lease.lease_id
 
 
 async def test_a_broken_link_ends_a_question_at_once(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ millisecond.
 import asyncio
 from typing import Final, Generic, TypeVar
 
-from tenure_cluster.service.asks import NoAnswer
-
 SWEEP_S: Final = 0.25
 """How late a time-out can be noticed."""
 
@@ -16,7 +14,7 @@ T = TypeVar("T")
 
 
 class Deadlines(Generic[T]):
-    """Futures that get `NoAnswer.UNKNOWN`, as a `T`, if nothing else has settled them in time."""
+    """Futures that get the result `overdue` if nothing else has settled them in time."""
 
     def __init__(self, overdue: T) -> None:
         self._overdue = overdue
@@ -48,6 +46,3 @@ class Deadlines(Generic[T]):
             if deadline <= now and not future.done():
                 future.set_result(self._overdue)
         self._timer = loop.call_later(SWEEP_S, self._sweep) if self._futures else None
-
-
-__all__ = ["SWEEP_S", "Deadlines", "NoAnswer"]

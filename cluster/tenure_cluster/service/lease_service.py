@@ -15,13 +15,13 @@ answer that means "not executed": what would be one becomes `outcome_unknown`.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
 from tenure_cluster import __version__
 from tenure_cluster.lease import limits
-from tenure_cluster.raft import Raft
+from tenure_cluster.raft import Raft, Role
 from tenure_cluster.service import reads
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
@@ -216,12 +216,11 @@ class LeaseService:
                 match = (
                     status.last_index if member_id == status.node_id else status.match_index.get(member_id)
                 )
+            role: Role | Literal["unknown"] = "unknown"
             if member_id == status.node_id:
                 role = status.role
-            elif member_id == status.leader_id:
-                role = "leader"
-            else:
-                role = "follower" if status.leader_id is not None else "unknown"  # type: ignore[assignment]
+            elif member_id in status.connected and status.leader_id is not None:
+                role = "leader" if member_id == status.leader_id else "follower"
             members.append(
                 MemberBody(
                     id=member_id,
