@@ -153,8 +153,15 @@ class FaultyDisk(SystemDisk):
         super().__init__(directory)
         self.slow_s = 0.0
         self.error: OSError | None = None
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
 
     def run(self, work: Callable[[], None], done: Done) -> None:
+        if self.closed:
+            return  # the process is dead: its next life works on the same files
         slow_s, error = self.slow_s, self.error
 
         def faulty() -> None:

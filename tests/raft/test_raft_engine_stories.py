@@ -1,7 +1,7 @@
-"""The minimal proofs of the audit, told to the real engine by hand.
+"""The minimal proofs of the defects in DEFECTS.md, told to the real engine by hand.
 
 Each defect (S1, L3 …) is shown twice where its mitigation can be left out: with it nothing is lost, without
-it the story goes wrong as the audit says. So a story that can no longer go wrong is noticed too.
+it the story goes wrong as described there. So a story that can no longer go wrong is noticed too.
 """
 
 import msgspec

@@ -4,10 +4,9 @@ The package is a plain Raft with many defects, every one of which can be closed 
 itself through mangled private names, so a subclass can override them, and it looks its clock, randomness
 and journal up in module globals. What it still does here: terms and votes, the log-matching check of a
 follower, the commit rule of a leader, stepping down. What it no longer does: transport, journal,
-replication, snapshots, applying, forwarding, membership, pickling. Defects are named S1, L3 … as in the
-audit of version 0.3.17; every override and every use of a private name below says which of them it closes.
-Because all this depends on the text of the package, `verify_package` refuses any other text than the one
-audited.
+replication, snapshots, applying, forwarding, membership, pickling. Defects are named S1, L3 … as in
+DEFECTS.md; every override and every use of a private name below says which of them it closes. Because all
+this depends on the text of the package, `verify_package` refuses any other text than the one audited.
 
 `Replica` is a translation only. What is decided about messages before the package sees them stands in
 consensus.py.

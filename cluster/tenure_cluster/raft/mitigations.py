@@ -1,7 +1,6 @@
 """Names of the mitigations that can be left out one by one, so that the worth of each can be measured.
 
-For tests and the simulation only; in operation all are on. The defects (S1, L3 …) are those of the audit of
-PySyncObj 0.3.17.
+For tests and the simulation only; in operation all are on. The defects (S1, L3 …) stand in DEFECTS.md.
 """
 
 from typing import Final
