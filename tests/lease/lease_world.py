@@ -80,7 +80,7 @@ class World:
         key: str = "k",
         owner: str = "A",
         *,
-        ttl_ms: int = 30_000,
+        ttl_ms: int | None = 30_000,
         request: str | None = None,
         lease: str | None = None,
         session: str | None = None,

@@ -183,6 +183,14 @@ def test_a_misshapen_acquire_is_invalid_and_changes_nothing(world: World, wrong:
     assert world.events == []
 
 
+def test_nothing_is_held_without_a_ttl(world: World) -> None:
+    """T69: whoever is killed holds nothing for longer than the TTL that it had to name."""
+    assert isinstance(world.acquire("k", ttl_ms=None), results.Invalid)
+    world.acquire("k", ttl_ms=5_000)
+    world.wait(5_000)
+    assert isinstance(world.acquire("k", "B"), results.Granted)
+
+
 def test_a_lease_id_that_is_in_use_is_refused(world: World) -> None:
     world.open("s")
     world.acquire("k", lease="held")

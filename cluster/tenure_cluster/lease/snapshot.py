@@ -132,8 +132,8 @@ def _read_header(chunks: Iterator[bytes]) -> _Header:
 class _Loader:
     """Fills a table with decoded rows.
 
-    Decoding makes a string of its own for every occurrence. A table that has run shares them, so they are
-    shared again here: a lease would cost half as much more otherwise.
+    Decoding makes an object of its own for every occurrence of a string or number. A table that has run
+    shares them, so they are shared again here: a lease would cost half as much more otherwise.
     """
 
     def __init__(self, header: _Header) -> None:
@@ -160,6 +160,8 @@ class _Loader:
             ref = (session.tenant, session.session_id)
             if session.private:
                 self._private_refs[ref] = ref
+            if session.renewed_wall_ms == session.opened_wall_ms:
+                _share(session, "renewed_wall_ms", session.opened_wall_ms)
             _share_empty_metadata(session)
             self.table.sessions[ref] = session
 
@@ -172,6 +174,8 @@ class _Loader:
                 _share(lease, "session_id", session.session_id)
                 if lease.owner == session.owner:
                     _share(lease, "owner", session.owner)
+                if lease.granted_wall_ms == session.opened_wall_ms:
+                    _share(lease, "granted_wall_ms", session.opened_wall_ms)
             _share(lease, "lease_id", ref[1])
             _share_empty_metadata(lease)
             self.table.leases[ref] = lease

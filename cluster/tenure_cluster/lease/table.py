@@ -6,7 +6,7 @@ the state.
 
 The state of a key whose guard was never written follows from its lease while it is held: the floor is
 the lease's token, and there is no grace. Such a key has no entry in ``keys`` until its lease ends; ask
-key_state(). It halves what a held lease costs.
+key_state(). A held lease would cost half as much again otherwise.
 
 Some orders are state and are kept by the order of the dictionaries: ``waiters`` stand in the order in which
 they last polled, ``keys`` without holder, waiter or record in the order in which they became idle.
