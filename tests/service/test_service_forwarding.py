@@ -301,7 +301,7 @@ async def test_a_broken_link_ends_a_question_at_once(tmp_path: Path) -> None:
         running.links[node.node_id, leader.node_id].cut()
         started = asyncio.get_running_loop().time()
         assert (await refused(asked)).code == "outcome_unknown"
-        assert asyncio.get_running_loop().time() - started < 1.0
+        assert asyncio.get_running_loop().time() - started < 2.5
 
 
 async def test_without_a_leader_a_call_waits_a_little_and_is_refused_as_not_executed(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ async def test_without_a_leader_a_call_waits_a_little_and_is_refused_as_not_exec
         problem = await refused(ask(node, "acquire", key="k", owner="a", ttl_ms=30_000))
         assert (problem.code, problem.status) == ("no_leader", 503)
         assert problem.retry_after_s
-        assert 0.25 < loop.time() - started < 1.5
+        assert 0.25 < loop.time() - started < 2.0
         assert (await refused(ask(node, "get_lease", key="k"))).code == "no_leader"
         assert (await ask(node, "list_leases", consistency="stale")).leases == []
         assert not node.service.ready()
@@ -349,7 +349,7 @@ async def test_few_may_wait_for_a_leader_at_once(tmp_path: Path) -> None:
         assert 0 < len(pending) <= 4
         for task in waiting:
             assert (await refused(task)).code == "no_leader"
-        assert loop.time() - started < 2.0
+        assert loop.time() - started < 4.0
 
 
 async def test_an_isolated_leader_answers_neither_reads_nor_writes(tmp_path: Path) -> None:

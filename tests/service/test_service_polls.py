@@ -173,7 +173,7 @@ async def test_a_dead_waiter_costs_its_claim_window_and_the_next_is_served(tmp_p
         await ask(node, "release", lease_id=lease.lease_id)
         reply = await waiting
         assert isinstance(reply, GrantedReply)
-        assert 5_000 <= node.raft.now_ms() - released_at < 6_000
+        assert 5_000 <= node.raft.now_ms() - released_at < 8_000
 
 
 async def test_a_waiter_whose_session_dies_is_told_at_once(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_a_waiter_is_served_when_a_grace_period_ends(tmp_path: Path) -> No
         await ask(node, "break", key="k", reason="stuck")
         reply = await waiting
         assert isinstance(reply, GrantedReply)
-        assert 500 <= node.raft.now_ms() - broken_at < 2_000
+        assert 500 <= node.raft.now_ms() - broken_at < 4_000
 
 
 async def test_a_node_that_stops_answers_its_polls_first(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_many_leases_expire_in_batches_while_renewals_go_through(tmp_path:
             await asyncio.sleep(0.02)
         assert node.service.reaper.expired == count
         assert max(batches) <= limits.EXPIRE_BATCH_MAX
-        assert longest < 0.5
+        assert longest < 2.0
 
 
 async def test_a_renewed_lease_survives_the_reaper(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ async def test_a_holder_that_dies_frees_its_key_within_its_ttl_and_a_tick_after_
         assert isinstance(reply, GrantedReply)
         took = loop.time() - granted_at
         assert took >= 2 * TTL_MS / 1000
-        assert took < 2 * TTL_MS / 1000 + leaderless + 1.0 + 0.5
+        assert took < 2 * TTL_MS / 1000 + leaderless + 1.0 + 2.0
