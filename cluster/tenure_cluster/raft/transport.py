@@ -382,7 +382,8 @@ class Transport:
                 try:
                     await link.closed
                 finally:
-                    link.abort()
+                    if link.is_open:
+                        link.abort()
                 if link.was_welcomed:
                     backoff_s = BACKOFF_MIN_S
             self._wake[peer].clear()
