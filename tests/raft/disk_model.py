@@ -1,14 +1,15 @@
 """A disk in memory that knows what is durable, and can lose the rest.
 
 ``ModelDisk`` keeps, for every file, what was synced and every write since; for the directory, what it held
-at the last sync. ``kill`` is the death of the process: everything written stays. ``lose_power`` keeps what is durable and lets
-chance decide about the rest: either the writes since are cut off at some byte, or each sector of 512 bytes is
-the old one or that of some moment since; each name that was made, changed or removed since is as before or as after.
+at the last sync. ``kill`` is the death of the process: everything written stays. ``lose_power`` keeps what is
+durable and lets chance decide about the rest: either the writes since are cut off at some byte, or each
+sector of 512 bytes is the old one or that of some moment since; each name that was made, changed or removed
+since is as before or as after.
 
 ``fail_after`` makes the power fail at the n-th operation from now: that operation and every later one raise
 :class:`PowerLost`, so that a test can cut any sequence of operations at any place.
 
-Work given to ``run`` waits until :meth:`ModelDisk.work`.
+Work given to ``run`` and ``run_bulk`` waits until :meth:`ModelDisk.work`.
 """
 
 import errno
@@ -127,7 +128,8 @@ class ModelDisk:
         self._fail_at: int | None = None
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
-        self._work: deque[tuple[Callable[[], None], Done]] = deque()
+        self._urgent: deque[tuple[Callable[[], None], Done]] = deque()
+        self._bulk: deque[tuple[Callable[[], None], Done]] = deque()
 
     # -- what the code under test uses
 
@@ -167,7 +169,10 @@ class ModelDisk:
         return self.space_bytes - sum(len(inode.present) for inode in self._names.values())
 
     def run(self, work: Callable[[], None], done: Done) -> None:
-        self._work.append((work, done))
+        self._urgent.append((work, done))
+
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        self._bulk.append((work, done))
 
     def close(self) -> None:
         self.work()
@@ -175,9 +180,9 @@ class ModelDisk:
     # -- what a test does with it
 
     def work(self, pieces: int | None = None) -> None:
-        """Do the work that was given to ``run``, and what follows from it; or only so many pieces of it."""
-        while self._work and pieces != 0:
-            work, done = self._work.popleft()
+        """Do the work that was given, and what follows from it; or only so many pieces of it."""
+        while (queue := self._urgent or self._bulk) and pieces != 0:
+            work, done = queue.popleft()
             error: Exception | None = None
             try:
                 work()
@@ -195,7 +200,8 @@ class ModelDisk:
         """The process has ended; a new one finds everything that was written."""
         self.life += 1
         self._fail_at = None
-        self._work.clear()
+        self._urgent.clear()
+        self._bulk.clear()
 
     def lose_power(self, chance: random.Random) -> None:
         """The machine has stopped and started again."""

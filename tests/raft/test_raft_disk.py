@@ -14,7 +14,9 @@ import pytest
 from disk_model import ModelDisk, PowerLost
 
 from tenure_cluster.raft.clock import SystemClock
-from tenure_cluster.raft.disk import DirectoryInUse, Disk, SystemDisk
+from tenure_cluster.raft.disk import DirectoryInUse, Disk, Done, SystemDisk
+
+Give = Callable[[Callable[[], None], Done], None]
 
 
 @pytest.fixture
@@ -119,13 +121,18 @@ def test_a_directory_belongs_to_one_process(tmp_path: Path) -> None:
     second.close()
 
 
-async def run(disk: Disk, work: Callable[[], None]) -> BaseException | None:
+async def run(give: Give, work: Callable[[], None]) -> BaseException | None:
     future: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-    disk.run(work, future.set_result)
+    give(work, future.set_result)
     return await future
 
 
-async def test_work_is_done_off_the_loop_in_order_and_reported_on_the_loop(system_disk: SystemDisk) -> None:
+@pytest.fixture(params=["urgent", "bulk"])
+def give(request: pytest.FixtureRequest, system_disk: SystemDisk) -> Give:
+    return system_disk.run if request.param == "urgent" else system_disk.run_bulk
+
+
+async def test_work_is_done_off_the_loop_in_order_and_reported_on_the_loop(give: Give) -> None:
     order: list[tuple[int, bool]] = []
     reported: list[int] = []
     loop_thread = threading.get_ident()
@@ -134,23 +141,37 @@ async def test_work_is_done_off_the_loop_in_order_and_reported_on_the_loop(syste
         order.append((number, threading.get_ident() == loop_thread))
 
     for number in range(50):
-        system_disk.run(
+        give(
             lambda n=number: work(n),
             lambda error, n=number: reported.append(n if threading.get_ident() == loop_thread else -1),
         )
-    assert await run(system_disk, lambda: None) is None
+    assert await run(give, lambda: None) is None
     assert order == [(number, False) for number in range(50)]
     assert reported == list(range(50))
 
 
-async def test_an_error_of_the_work_is_reported_and_the_next_work_is_done(system_disk: SystemDisk) -> None:
+async def test_an_error_of_the_work_is_reported_and_the_next_work_is_done(give: Give) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, "broken")
 
-    error = await run(system_disk, fail)
+    error = await run(give, fail)
     assert isinstance(error, OSError)
     assert error.errno == errno.EIO
-    assert await run(system_disk, lambda: None) is None
+    assert await run(give, lambda: None) is None
+
+
+async def test_bulk_work_does_not_stand_in_the_way_of_urgent_work(system_disk: SystemDisk) -> None:
+    gate = threading.Event()
+    bulk = asyncio.create_task(run(system_disk.run_bulk, lambda: assert_set(gate)))
+    await asyncio.sleep(0)
+    assert await run(system_disk.run, lambda: None) is None
+    assert not bulk.done()
+    gate.set()
+    assert await bulk is None
+
+
+def assert_set(gate: threading.Event) -> None:
+    assert gate.wait(30)
 
 
 def test_work_that_ends_after_its_loop_is_no_error(system_disk: SystemDisk) -> None:
@@ -158,7 +179,7 @@ def test_work_that_ends_after_its_loop_is_no_error(system_disk: SystemDisk) -> N
     done: list[object] = []
 
     async def leave_work_behind() -> None:
-        system_disk.run(lambda: gate.wait(10) and None, done.append)
+        system_disk.run(lambda: assert_set(gate), done.append)
 
     asyncio.run(leave_work_behind())
     gate.set()

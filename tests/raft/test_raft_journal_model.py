@@ -181,8 +181,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(pieces=st.integers(1, 8))
     def work(self, pieces: int) -> None:
-        if self.ticket is None or self.synced:  # one thread: not in the middle of a sync
-            self.guarded(lambda: self.disk.work(pieces))
+        self.guarded(lambda: self.disk.work(pieces))
 
     # -- crashes
 

@@ -1,8 +1,9 @@
 """The disk as this package sees it: one flat directory, whole files, explicit durability.
 
 Nothing is durable until it was synced: the bytes of a file by its ``sync``, the fact that a name exists, was
-changed or is gone by ``sync_directory``. Blocking work that must not hold the event loop goes through
-``run``, which has one thread, so work is done in the order in which it was given.
+changed or is gone by ``sync_directory``. Blocking work that must not hold the event loop goes through ``run``
+if somebody waits for it, and through ``run_bulk`` if it is much and can wait. Each has one thread, so work is
+done in the order in which it was given, and what is bulky does not stand in the way of a sync.
 
 The simulation replaces :class:`SystemDisk`; nothing else in this package touches files or threads.
 """
@@ -82,6 +83,10 @@ class Disk(Protocol):
         """Do ``work`` off the loop, after all work given before, then call ``done`` on the running loop."""
         ...
 
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        """The same on another thread, beside and in no order with what is given to :meth:`run`."""
+        ...
+
     def close(self) -> None:
         """Finish the work that was given, close all files, release the lock. Idempotent."""
         ...
@@ -120,6 +125,43 @@ class SystemFile:
             os.close(descriptor)
 
 
+class _Worker:
+    """A thread that does one piece of work after the other and reports on the loop that gave it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], Done, asyncio.AbstractEventLoop] | None]
+        self._queue = queue.SimpleQueue()
+
+    def put(self, work: Callable[[], None], done: Done) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put((work, done, asyncio.get_running_loop()))
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _serve(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, done, loop = item
+            error: BaseException | None = None
+            try:
+                work()
+            except BaseException as raised:  # handed to the loop, which decides whether the node lives on
+                error = raised
+            try:
+                loop.call_soon_threadsafe(done, error)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+            del item, work, done, error  # nothing is kept alive while the thread waits
+
+
 class SystemDisk:
     """A directory of this machine, locked against other processes for as long as this object is open.
 
@@ -136,10 +178,8 @@ class SystemDisk:
         self._directory_descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         self._files: list[SystemFile] = []
         self._lock_descriptor = -1
-        self._thread: threading.Thread | None = None
-        self._work: queue.SimpleQueue[tuple[Callable[[], None], Done, asyncio.AbstractEventLoop] | None] = (
-            queue.SimpleQueue()
-        )
+        self._urgent = _Worker("disk")
+        self._bulk = _Worker("disk bulk")
 
     def lock(self) -> None:
         """Take the directory for this process alone. Raises :class:`DirectoryInUse`."""
@@ -190,31 +230,14 @@ class SystemDisk:
         return status.f_bavail * status.f_frsize
 
     def run(self, work: Callable[[], None], done: Done) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="disk", daemon=True)
-            self._thread.start()
-        self._work.put((work, done, asyncio.get_running_loop()))
+        self._urgent.put(work, done)
 
-    def _serve(self) -> None:
-        while (item := self._work.get()) is not None:
-            work, done, loop = item
-            error: BaseException | None = None
-            try:
-                work()
-            except BaseException as raised:  # handed to the loop, which decides whether the node lives on
-                error = raised
-            try:
-                loop.call_soon_threadsafe(done, error)
-            except RuntimeError:
-                if not loop.is_closed():
-                    raise
-            del item, work, done, error  # nothing is kept alive while the thread waits
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        self._bulk.put(work, done)
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
-            self._thread = None
+        self._bulk.finish()
+        self._urgent.finish()
         for file in self._files:
             file.close()
         self._files.clear()

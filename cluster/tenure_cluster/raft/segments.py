@@ -76,7 +76,8 @@ class Segments:
         self._next: Allocation | None = None
         self._entering: tuple[Allocation, int] | None = None
         """The frame under way is the first of this segment and ends there."""
-        self._stepping = False
+        self._naming = False
+        """The next segment has its name, or gets it before any later work of the disk."""
         self._removing = False
         self._failure: BaseException | None = None
         self.durable = NOWHERE
@@ -108,7 +109,7 @@ class Segments:
             self._row.append(Segment(found.header, file, found.end, found.last_index))
         self._disk.sync_directory()
         if recovered.prepared is not None:
-            self._next = Allocation.of(self._disk, recovered.prepared)
+            self._next, self._naming = Allocation.of(self._disk, recovered.prepared), True
         newest = self._row[-1]
         if recovered.marked < Position(newest.header.seq, newest.end - MARK_BYTES):
             self._mark()
@@ -136,7 +137,7 @@ class Segments:
         """How much can still be written without allocating anything."""
         newest = self._row[-1]
         space = newest.header.size - newest.end
-        if self._next is not None and self._next.ready:
+        if self._next is not None and self._next.named:
             space += self._next.header.size - HEADER_BYTES
         return space
 
@@ -170,12 +171,14 @@ class Segments:
         if len(body) > FRAME_BODY_BYTES_MAX:
             raise ValueError(f"a batch of {len(body)} bytes, at most {FRAME_BODY_BYTES_MAX} are possible")
         needed = HEADER_BYTES + FRAME_OVERHEAD_BYTES + len(body) + MARK_BYTES
-        allocation = self._next
-        if allocation is None or allocation.header.size < needed:
+        allocation, other = self._next, None
+        if allocation is None or not self._naming or allocation.header.size < needed:
             size = max(self._template.size, -(-needed // SEGMENT_BYTES_MIN) * SEGMENT_BYTES_MIN)
             header = self._header(newest.header.seq + 1, size)
-            allocation = Allocation(self._disk, header, replaces=self._next is not None)
-        too_small = self._next if self._next is not allocation else None
+            other = (
+                allocation if self._naming else None
+            )  # without a name it is taken away when its slice ends
+            allocation = Allocation(self._disk, header, replaces=other is not None)
         frame = encode_frame(body, allocation.header.salt, HEADER_BYTES, self.durable)
         self._next = allocation
         self._entering = (allocation, HEADER_BYTES + len(frame))
@@ -183,8 +186,8 @@ class Segments:
 
         def work() -> None:
             newest.file.sync()
-            if too_small is not None:
-                too_small.abandon()
+            if other is not None:
+                other.close()
             file = allocation.finish()
             file.write_at(HEADER_BYTES, frame)
             file.sync()
@@ -216,36 +219,38 @@ class Segments:
     def allocate_ahead(self) -> None:
         """Begin to allocate the next segment when it is time. Needs the running loop."""
         newest = self._row[-1]
-        if self._next is not None or self._stepping or self.allocation_error is not None:
+        if self._next is not None or self.allocation_error is not None:
             return
         if newest.end >= newest.header.size * ALLOCATE_AT:
-            header = self._header(newest.header.seq + 1, self._template.size)
-            self._next = Allocation(self._disk, header)
-            self._step(self._next)
+            self._next = Allocation(self._disk, self._header(newest.header.seq + 1, self._template.size))
+            self._naming = False
+            self._write_slice(self._next)
 
     def allocate_again(self) -> None:
-        if self.allocation_error is not None and self._entering is None:
+        if self.allocation_error is not None:
             self.allocation_error = None
             self.allocate_ahead()
 
-    def _step(self, allocation: Allocation) -> None:
-        self._stepping = True
-
+    def _write_slice(self, allocation: Allocation) -> None:
         def done(error: BaseException | None) -> None:
-            self._stepping = False
-            if self._next is not allocation:
-                return  # used or replaced meanwhile
-            if error is None:
-                if not allocation.ready:
-                    self._step(allocation)
-            elif self._entering is None:
-                self._next = None
-                if isinstance(error, OSError) and error.errno in NO_SPACE_ERRORS:
-                    self.allocation_error = error
+            if self._next is not allocation:  # the segment was needed before it was ready, and made otherwise
+                self._disk.run_bulk(allocation.take_away, self._background_done)
+            elif error is None:
+                if not allocation.written:
+                    self._write_slice(allocation)
                 else:
-                    self._failure = error
+                    self._naming = True
+                    self._disk.run(allocation.give_name, self._background_done)
+            elif isinstance(error, OSError) and error.errno in NO_SPACE_ERRORS:
+                self._next = None
+                self.allocation_error = error
+            else:
+                self._failure = error
 
-        self._disk.run(allocation.step, done)
+        self._disk.run_bulk(allocation.write_slice, done)
+
+    def _background_done(self, error: BaseException | None) -> None:
+        self._failure = self._failure or error
 
     # -- removal
 
@@ -277,12 +282,12 @@ class Segments:
 
         def done(error: BaseException | None) -> None:
             self._removing = False
-            self._failure = self._failure or error
+            self._background_done(error)
 
-        self._disk.run(lambda: self.remove(segments), done)
+        self._disk.run_bulk(lambda: self.remove(segments), done)
 
     def close(self) -> None:
         for segment in self._row:
             segment.file.close()
-        if self._next is not None and not self._stepping:
-            self._next.abandon()
+        if self._next is not None and self._next.named:
+            self._next.close()

@@ -38,8 +38,9 @@ __all__ = [
 PREFIX: Final = "snapshot-"
 SUFFIX: Final = ".snap"
 UNFINISHED_SUFFIX: Final = ".new"
-SLICE_BYTES: Final = 1 << 20
-"""Written and synced at a time, and read at a time."""
+SLICE_BYTES: Final = 512 << 10
+"""Written and synced at a time. A batch of the journal that comes meanwhile waits for one slice at most."""
+READ_BYTES: Final = 1 << 20
 
 SaveDone = Callable[[SnapshotInfo | None, BaseException | None], None]
 """Called on the loop with the durable snapshot, or with what went wrong."""
@@ -76,7 +77,7 @@ class SnapshotStore:
         parser = SnapshotParser(name)
         file = self._disk.open(name)
         try:
-            while piece := file.read_at(parser.fed_bytes, SLICE_BYTES):
+            while piece := file.read_at(parser.fed_bytes, READ_BYTES):
                 parser.feed(piece)
         finally:
             file.close()
@@ -97,7 +98,7 @@ class SnapshotStore:
         reader = self.reader(info)
         try:
             parser = SnapshotParser(info.name)
-            while piece := reader.read_at(parser.fed_bytes, SLICE_BYTES):
+            while piece := reader.read_at(parser.fed_bytes, READ_BYTES):
                 yield from parser.feed(piece)
             parser.finish()
         finally:
@@ -244,9 +245,9 @@ class SnapshotSave:
             self._give_up(raised)
             return
         if piece:
-            self._disk.run(lambda: self._append(piece), self._next_slice)
+            self._disk.run_bulk(lambda: self._append(piece), self._next_slice)
         else:
-            self._disk.run(self._commit, self._committed)
+            self._disk.run_bulk(self._commit, self._committed)
 
     def _append(self, piece: list[bytes]) -> None:
         for chunk in piece:
@@ -267,7 +268,7 @@ class SnapshotSave:
             if not self._cancelled:
                 self._done(None, error or abandon_error)
 
-        self._disk.run(self._writer.abandon, done)
+        self._disk.run_bulk(self._writer.abandon, done)
 
 
 class SnapshotReceiver:
@@ -313,7 +314,7 @@ class SnapshotReceiver:
             self.info = info
         elif self._unsynced_bytes >= SLICE_BYTES:
             self._unsynced_bytes = 0
-            self._disk.run(self._file.sync, self._synced)
+            self._disk.run_bulk(self._file.sync, self._synced)
 
     def _synced(self, error: BaseException | None) -> None:
         self._sync_error = self._sync_error or error
@@ -329,7 +330,7 @@ class SnapshotReceiver:
                 self._store.adopt(self.info)
             done(None if error else self.info, error)
 
-        self._disk.run(work, installed)
+        self._disk.run_bulk(work, installed)
 
     def install_now(self) -> SnapshotInfo:
         """The same, blocking."""
@@ -358,4 +359,4 @@ class SnapshotReceiver:
             self._file.close()
             self._disk.remove(self._name)
 
-        self._disk.run(remove, lambda error: None)
+        self._disk.run_bulk(remove, lambda error: None)
