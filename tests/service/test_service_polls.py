@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_cluster import TENANT, TTL_MS, Part, acquired, ask, asking, cluster, refused, until
 
+from tenure_cluster.service.polls import LEAVE_AFTER_S
 from tenure_cluster.service.replies import GrantedReply, WaitingReply
 
 
@@ -141,6 +143,48 @@ async def test_a_caller_that_can_ask_again_keeps_its_place_and_nothing_is_claime
         reply = await ask(node, "acquire", **poll)
         assert reply.lease.token == grant.lease.token
         assert reply.lease.expires_in_ms > 19_000
+
+
+async def cut_off(waiting: asyncio.Task[Any]) -> None:
+    """The caller's connection closes."""
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_caller_that_closes_its_connection_and_stays_away_leaves_the_queue(tmp_path: Path) -> None:
+    poll = {"key": "k", "owner": "b", "ttl_ms": 20_000, "wait_ms": 20_000, "request_id": "r"}
+    async with cluster(tmp_path, nodes=3) as running:
+        leader = await running.leader()
+        await acquired(leader, "k", "a")
+        for node in (leader, await running.follower()):
+            waiting = asking(node, "acquire", **poll)
+            await waits(leader, "b")
+            await cut_off(waiting)
+            assert queued(leader) == ["b"]
+            await until(lambda: queued(leader) == [], "the queue to be empty")
+        again = asking(leader, "acquire", **poll)
+        await waits(leader, "b")
+        await cut_off(again)
+
+
+async def test_a_caller_whose_connection_breaks_and_who_asks_again_keeps_its_place(tmp_path: Path) -> None:
+    poll = {"key": "k", "owner": "b", "ttl_ms": 20_000, "wait_ms": 20_000, "request_id": "r"}
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        lease = await acquired(node, "k", "a")
+        waiting = asking(node, "acquire", **poll)
+        await waits(node, "b")
+        behind = asking(node, "acquire", key="k", owner="c", ttl_ms=20_000, wait_ms=20_000, request_id="s")
+        await waits(node, "c")
+        await cut_off(waiting)
+        again = asking(node, "acquire", **poll)
+        await waits(node, "b", 2)
+        await asyncio.sleep(LEAVE_AFTER_S + 0.5)
+        assert queued(node) == ["b", "c"]
+        await ask(node, "release", lease_id=lease.lease_id)
+        assert (await again).lease.owner == "b"
+        await cut_off(behind)
 
 
 async def test_a_caller_that_goes_away_while_its_acquire_is_under_way_keeps_nothing(tmp_path: Path) -> None:

@@ -183,6 +183,10 @@ def abandon(step: Step, asked: Abandon) -> Result:
     table = step.table
     tenant = step.counters(asked.tenant).tenant
     ref = (tenant, asked.session_id or "", asked.request_id)
+    if asked.poll_deadline_ms is not None:
+        waiter = table.waiters.get(ref)
+        same = waiter is not None and waiter.poll_deadline_ms == asked.poll_deadline_ms
+        return _leave(step, waiter) if waiter is not None and same else Abandoned(False)
     fate = table.indexes.fate(*ref)
     if isinstance(fate, Lease):
         if not lease_live(step, fate):
@@ -195,9 +199,11 @@ def abandon(step: Step, asked: Abandon) -> Result:
         return Abandoned(False)
     table.remember_abandoned(ref, AbandonedRequest(*ref, step.now_ms))
     waiter = table.waiters.get(ref)
-    if waiter is None:
-        return Abandoned(False)
+    return Abandoned(False) if waiter is None else _leave(step, waiter)
+
+
+def _leave(step: Step, waiter: Waiter) -> Abandoned:
     cause = waiter_dead(step, waiter)
     drop_waiter(step, waiter, cause or "abandoned")
-    settle(step, tenant, waiter.keys[0])
+    settle(step, waiter.tenant, waiter.keys[0])
     return Abandoned(not cause)

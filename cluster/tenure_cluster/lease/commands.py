@@ -77,12 +77,17 @@ class Release(_Command, frozen=True, tag=4):
 class Abandon(_Command, frozen=True, tag=5):
     """Give up an acquire: leave the queue, or release what it was granted. ``session_id`` None: private
     session.
+
+    With ``poll_deadline_ms`` it only leaves the queue, and only if the waiter has not polled since it had
+    that deadline: the service's way of clearing up behind a closed connection. The request may then be asked
+    anew.
     """
 
     tenant: TenantId
     request_id: RequestId
     session_id: SessionId | None
     wall_ms: int
+    poll_deadline_ms: int | None = None
 
 
 class Break(_Command, frozen=True, tag=6):

@@ -99,7 +99,7 @@ class Forwarding:
             elif isinstance(message, Answered):
                 self._answered(peer, message)
             elif (ask := self._waiting.get((peer, message.number))) is not None:
-                self._polls.drop(ask)
+                self._polls.drop(ask, left=True)
         except peer_messages.BadMessage:
             # Its question ends by its own time-out. Only a version that can't run beside this one sends such.
             self.bad_messages += 1

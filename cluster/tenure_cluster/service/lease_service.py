@@ -168,7 +168,7 @@ class LeaseService:
             if isinstance(outcome, NoAnswer):
                 outcome = await self._persist(ask, outcome, call)
         except asyncio.CancelledError:
-            self.polls.drop(ask)
+            self.polls.drop(ask, left=True)
             self._give_up(ask)
             raise
         return outcome

@@ -11,8 +11,10 @@ any time: the caller asks again with the same request_id and finds its place. Th
 
 A grant is noticed by its event, in the round that applies it. Everything is driven by callbacks in the order
 of the log; there is no task per poll. Nothing is claimed for a caller whose connection or link is gone: the
-poll is then dropped, without abandoning, because the caller may be asking again elsewhere at this moment. If
-it is not, its place is gone after two slices, or a grant to it after the claim window.
+poll is dropped. Its acquire is not abandoned at once, because the caller may be asking again elsewhere at
+this moment, or holds already what it was granted there. If its connection was closed and it has not polled
+again a little later, by the log, it leaves the queue. Behind a broken link nobody knows: then its place is
+gone after two slices without a poll, or a grant to it after the claim window.
 """
 
 import asyncio
@@ -38,10 +40,14 @@ WAKING: Final = frozenset({"granted", "queue_left"})
 """Events after which a poll of their key may have to be answered."""
 
 
+LEAVE_AFTER_S: Final = 2.0
+"""A caller whose connection has closed has this long to ask again before its place is given up."""
+
+
 class Poll:
     """One waiting acquire and the connection that waits for it."""
 
-    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "over", "place", "timer")
+    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "left", "over", "place", "timer")
 
     def __init__(self, ask: Ask, done: Done, ends_at: float) -> None:
         request = cast(AcquireRequest, ask.request)
@@ -52,6 +58,8 @@ class Poll:
         self.key = request.key if request.key is not None else (request.keys or [""])[0]
         self.place: Place = (ask.tenant, request.session_id or "", request.request_id or "")
         self.claiming = False
+        self.left = False
+        """Whether its caller has closed the connection."""
         self.over = False
         """Whether `done` has been called."""
         self.timer: asyncio.TimerHandle | None = None
@@ -107,12 +115,36 @@ class Polls:
         if not scheduled and (self._granted or self._left):
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def drop(self, ask: Ask) -> None:
-        """Nobody waits for this acquire on its connection any more: nothing is claimed for it, and its place
-        in the queue is left as it is."""
+    def drop(self, ask: Ask, *, left: bool = False) -> None:
+        """Nobody waits for this acquire on its connection any more: nothing is claimed for it. If its caller
+        has `left`, its place is given up soon, unless it asks again; else the place stays as it is."""
         poll = self._by_ask.get(ask)
-        if poll is not None:
-            self._finish(poll, NoAnswer.UNKNOWN)
+        if poll is None:
+            return
+        poll.left = left
+        is_registered = self._by_place.get(poll.place) is poll
+        self._finish(poll, NoAnswer.UNKNOWN)
+        if left and is_registered:
+            self._leave_soon(poll)
+
+    def _leave_soon(self, poll: Poll) -> None:
+        waiter = self._replica.table.waiters.get(poll.place)
+        if waiter is None or not poll.ask.remember:
+            return
+        # The deadline is that of this caller's own last poll: whoever polled later is registered by now.
+        asyncio.get_running_loop().call_later(LEAVE_AFTER_S, self._leave, poll, waiter.poll_deadline_ms)
+
+    def _leave(self, poll: Poll, poll_deadline_ms: int) -> None:
+        if self._closing or not self._raft.is_leader():
+            return
+        request = cast(AcquireRequest, poll.ask.request)
+        self._proposer.abandon(
+            poll.ask.tenant,
+            request.request_id or "",
+            request.session_id,
+            lambda settled: None,
+            poll_deadline_ms=poll_deadline_ms,
+        )
 
     def drop_all(self) -> None:
         """Leadership is lost. The acquires are in the log; their callers ask the next leader."""
@@ -128,6 +160,8 @@ class Polls:
 
     def _acquired(self, poll: Poll, settled: Settled) -> None:
         if poll.over:
+            if poll.left and isinstance(settled, results.Waiting):
+                self._leave_soon(poll)
             return
         if not isinstance(settled, results.Waiting):
             self.settle(poll.ask, settled, lambda outcome: self._finish(poll, outcome))

@@ -59,11 +59,23 @@ class Proposer:
         """Confirm a grant on behalf of a waiter that is connected."""
         self.propose(commands.Claim(tenant=tenant, lease_id=lease_id, wall_ms=self._wall_ms()), then)
 
-    def abandon(self, tenant: str, request_id: str, session_id: str | None, then: Then) -> None:
-        """Give up an acquire that was proposed before."""
+    def abandon(
+        self,
+        tenant: str,
+        request_id: str,
+        session_id: str | None,
+        then: Then,
+        *,
+        poll_deadline_ms: int | None = None,
+    ) -> None:
+        """Give up an acquire that was proposed before; see commands.Abandon."""
         self.propose(
             commands.Abandon(
-                tenant=tenant, request_id=request_id, session_id=session_id, wall_ms=self._wall_ms()
+                tenant=tenant,
+                request_id=request_id,
+                session_id=session_id,
+                wall_ms=self._wall_ms(),
+                poll_deadline_ms=poll_deadline_ms,
             ),
             then,
         )
