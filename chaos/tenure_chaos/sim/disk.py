@@ -119,11 +119,49 @@ class SimFile:
         self._open = False
 
 
+class _Worker:
+    """One thread of the disk: a piece of work after the other, each takes its time."""
+
+    def __init__(self, disk: "SimDisk") -> None:
+        self._disk = disk
+        self._work: deque[tuple[Callable[[], None], Done]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def put(self, work: Callable[[], None], done: Done) -> None:
+        self._work.append((work, done))
+        if self._timer is None:
+            self._begin()
+
+    def clear(self) -> None:
+        self._work.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        disk = self._disk
+        self._timer = disk.loop.call_later(disk.work_time_s(), self._end, disk.life)
+
+    def _end(self, life: int) -> None:
+        if life != self._disk.life:
+            return
+        work, done = self._work.popleft()
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as raised:
+            error = raised
+        self._timer = None
+        if self._work:
+            self._begin()
+        done(error)
+
+
 class SimDisk:
     """One node's data directory. It outlives the process."""
 
     def __init__(self, loop: VirtualLoop, rng: random.Random, space_bytes: int = 1 << 30) -> None:
-        self._loop = loop
+        self.loop = loop
         self._rng = rng
         self.space_bytes = space_bytes
         self.sync_min_s, self.sync_max_s = 0.0002, 0.002
@@ -133,8 +171,8 @@ class SimDisk:
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
         self._used_bytes = 0
-        self._work: deque[tuple[Callable[[], None], Done]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._urgent = _Worker(self)
+        self._bulk = _Worker(self)
 
     # -- what the node uses
 
@@ -177,27 +215,10 @@ class SimDisk:
         return max(0, self.space_bytes - self._used_bytes)
 
     def run(self, work: Callable[[], None], done: Done) -> None:
-        self._work.append((work, done))
-        if self._timer is None:
-            self._begin()
+        self._urgent.put(work, done)
 
-    def _begin(self) -> None:
-        delay_s = self._rng.uniform(self.sync_min_s, self.sync_max_s)
-        self._timer = self._loop.call_later(delay_s, self._end, self.life)
-
-    def _end(self, life: int) -> None:
-        if life != self.life:
-            return
-        work, done = self._work.popleft()
-        error: Exception | None = None
-        try:
-            work()
-        except Exception as raised:
-            error = raised
-        self._timer = None
-        if self._work:
-            self._begin()
-        done(error)
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        self._bulk.put(work, done)
 
     def close(self) -> None:
         """All that was given to ``run`` is finished by the process before it closes its disk."""
@@ -207,10 +228,8 @@ class SimDisk:
     def kill(self) -> None:
         """The process has ended; a new one finds everything that was written."""
         self.life += 1
-        self._work.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._urgent.clear()
+        self._bulk.clear()
         self.fail_next_sync = False
 
     def lose_power(self) -> int:
@@ -236,7 +255,10 @@ class SimDisk:
             if offset < len(content):
                 content[offset] ^= 1 << self._rng.randrange(8)
 
-    # -- for the files
+    # -- for the files and the workers
+
+    def work_time_s(self) -> float:
+        return self._rng.uniform(self.sync_min_s, self.sync_max_s)
 
     def synced(self) -> None:
         self.syncs += 1
