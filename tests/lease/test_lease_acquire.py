@@ -198,7 +198,10 @@ def test_a_lease_id_that_is_in_use_is_refused(world: World) -> None:
     world.acquire("k", lease="reserved", session="s", wait=True)
     world.acquire("x", lease="ended")
     world.release("ended")
-    for taken in ("held", "queued", "reserved", "ended", "s"):
+    world.open("expired", ttl_ms=1)
+    world.wait(1)
+    world.expire()
+    for taken in ("held", "queued", "reserved", "ended", "s", "expired"):
         assert isinstance(world.acquire("free", lease=taken), results.Invalid)
     assert isinstance(world.open("held"), results.Invalid)
     assert isinstance(world.open("reserved"), results.Invalid)

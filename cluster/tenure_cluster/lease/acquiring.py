@@ -117,7 +117,7 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     table = step.table
     key, lease_id = asked.keys[0], asked.lease_ids[0]
     ref = (tenant, lease_id)
-    if ref in table.sessions or ref in table.leases or ref in table.ended or ref in table.indexes.reserved:
+    if table.id_known(ref):
         return LEASE_ID_IN_USE
     lease = settle(step, tenant, key)
     if lease is not None and lease.session_id == asked.session_id:

@@ -72,7 +72,7 @@ def open_session(step: Step, asked: OpenSession) -> Result:
         return SessionIs(present, table.lease_count(*ref))
     if ref in table.expired_sessions:
         return SessionExpired()
-    if present is not None or ref in table.leases or ref in table.ended or ref in table.indexes.reserved:
+    if table.id_known(ref):
         return Invalid("session_id is in use")
     session = Session(
         tenant,

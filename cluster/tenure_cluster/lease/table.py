@@ -104,6 +104,17 @@ class LeaseTable:
         if self.expired_sessions.full():
             self.expired_sessions.forget_oldest()
 
+    def id_known(self, ref: SessionRef | LeaseRef) -> bool:
+        """Whether the id stands for a session or lease, present, remembered or promised to a waiter. Ids
+        of both kinds are kept apart, because a private session has its lease's id."""
+        return (
+            ref in self.sessions
+            or ref in self.leases
+            or ref in self.ended
+            or ref in self.expired_sessions
+            or ref in self.indexes.reserved
+        )
+
     # Leases
 
     def add_lease(self, ref: LeaseRef, lease: Lease) -> None:
