@@ -135,8 +135,10 @@ class World:
     def release(self, lease: str, tenant: str = TENANT) -> results.Result:
         return self.apply(commands.Release(tenant, lease, self.wall_ms))
 
-    def abandon(self, request: str, session: str | None = None) -> results.Result:
-        return self.apply(commands.Abandon(TENANT, request, session, self.wall_ms))
+    def abandon(
+        self, request: str, session: str | None = None, *, polled_until_ms: int | None = None
+    ) -> results.Result:
+        return self.apply(commands.Abandon(TENANT, request, session, self.wall_ms, polled_until_ms))
 
     def break_key(self, key: str = "k", reason: str = "stuck") -> results.Result:
         return self.apply(commands.Break(TENANT, key, reason, "operator", self.wall_ms))

@@ -236,6 +236,24 @@ def test_abandoning_a_place_in_the_queue_removes_it(world: World) -> None:
     assert world.acquire("k", "B", request="r", wait=True) == results.Lost("abandoned")
 
 
+def test_clearing_up_behind_a_closed_connection_spares_whoever_has_asked_again(world: World) -> None:
+    world.acquire("k", "A", lease="a")
+    world.acquire("k", "B", request="rb", wait=True)
+    (waiter,) = world.table.queue(TENANT, "k")
+    world.wait(1)
+    world.acquire("k", "B", request="rb", wait=True)
+    assert world.abandon("rb", polled_until_ms=waiter.poll_deadline_ms) == results.Abandoned(False)
+    assert world.queue() == ["B"]
+    (waiter,) = world.table.queue(TENANT, "k")
+    assert world.abandon("rb", polled_until_ms=waiter.poll_deadline_ms) == results.Abandoned(True)
+    assert world.queue() == []
+    assert isinstance(world.acquire("k", "B", request="rb", wait=True), results.Waiting)
+    (waiter,) = world.table.queue(TENANT, "k")
+    world.release("a")
+    assert world.abandon("rb", polled_until_ms=waiter.poll_deadline_ms) == results.Abandoned(False)
+    assert world.holder() == "B"
+
+
 def test_an_acquire_that_arrives_after_its_abandon_does_not_grant(world: World) -> None:
     assert world.abandon("r") == results.Abandoned(False)
     assert world.acquire("k", request="r", wait=True) == results.Lost("abandoned")
