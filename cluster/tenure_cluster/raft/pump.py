@@ -70,8 +70,9 @@ MESSAGE_OVERHEAD_BYTES: Final = 256
 class Raft:
     """One member of the cluster. All methods belong to the thread of the event loop that ran `start`.
 
-    `on_fatal` is called once if this node must stop: a sync failed, the state machine raised, or an
-    invariant of Raft does not hold. Nothing leaves the node after that.
+    `on`: the mitigations (mitigations.py); only tests leave some out. `on_fatal` is called once if this
+    node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold. Nothing
+    leaves the node after that.
     """
 
     def __init__(

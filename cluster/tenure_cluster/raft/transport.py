@@ -280,7 +280,7 @@ class _Accepted(_Framed):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._owner.accepted.discard(self)
+        self._owner.accepted.pop(self, None)
         self._owner.inbound_lost(self, by_peer=not self._aborted)
 
 
@@ -303,7 +303,7 @@ class Transport:
         self.frame_bytes_max = frame_bytes_max
         self.outbox_bytes_max = outbox_bytes_max
         self.incarnation = int(clock.random() * (1 << 53))
-        self.accepted: set[_Accepted] = set()
+        self.accepted: dict[_Accepted, None] = {}
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._peers = {peer: split_address(address) for peer, address in peers.items()}
@@ -445,7 +445,7 @@ class Transport:
         """L7: strangers cannot take all the descriptors of the process."""
         if self._stopped or len(self.accepted) >= ACCEPTED_MAX:
             return False
-        self.accepted.add(connection)
+        self.accepted[connection] = None
         return True
 
     def why_refuse(self, hello: wire.Hello) -> str | None:
