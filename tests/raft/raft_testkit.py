@@ -172,6 +172,10 @@ class FaultyDisk(SystemDisk):
 
         super().run(faulty if slow_s or error else work, done)
 
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        if not self.closed:
+            super().run_bulk(work, done)
+
 
 class Member:
     """One node of a cluster, which may be killed and started again."""

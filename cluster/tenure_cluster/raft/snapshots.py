@@ -234,7 +234,7 @@ class Snapshots:
             self._between_rounds(lambda: self._send_piece(peer, transfer, offset, piece))
 
         transfer.reading = True
-        self._disk.run(read, done)
+        self._disk.run_bulk(read, done)
 
     def _send_piece(self, peer: str, transfer: _Outgoing, offset: int, piece: bytes) -> None:
         if self._outgoing.get(peer) is transfer and self._consensus().office is not None:
@@ -251,7 +251,7 @@ class Snapshots:
         transfer = self._outgoing.pop(peer, None)
         if transfer is not None and transfer.reader is not None:
             # Behind a read that may still be under way.
-            self._disk.run(transfer.reader.close, lambda error: None)
+            self._disk.run_bulk(transfer.reader.close, lambda error: None)
 
     def end_office(self) -> None:
         """This node does not lead any more."""
