@@ -37,21 +37,30 @@ class Inode:
         self.writes.append((offset, bytes(data)))
 
     def sync(self) -> None:
-        self.durable = bytearray(self.present)
+        for offset, data in self.writes:
+            _apply(self.durable, offset, data)
+        self.writes.clear()
+
+    def fail_sync(self) -> None:
+        """What real systems do: the pages keep what was written, and count as clean."""
         self.writes.clear()
 
     def lose_power(self, chance: random.Random) -> None:
         if not self.writes:
-            return
-        if chance.random() < 0.5:
+            self.present = bytearray(self.durable)
+        elif chance.random() < 0.5:
             whole = chance.randrange(len(self.writes) + 1)
             for offset, data in self.writes[:whole]:
                 _apply(self.durable, offset, data)
             if whole < len(self.writes):
                 offset, data = self.writes[whole]
                 _apply(self.durable, offset, data[: chance.randrange(len(data) + 1)])
+            self._forget_writes()
         else:
             self._mix_sectors(chance)
+            self._forget_writes()
+
+    def _forget_writes(self) -> None:
         self.present = bytearray(self.durable)
         self.writes.clear()
 
@@ -106,7 +115,10 @@ class ModelFile:
         self._check()
         self._disk.step()
         self._disk.syncs += 1
-        if self._disk.sync_error is not None:
+        if self._disk.sync_error is not None and self._disk.good_syncs > 0:
+            self._disk.good_syncs -= 1
+        elif self._disk.sync_error is not None:
+            self._inode.fail_sync()
             raise self._disk.sync_error
         self._inode.sync()
 
@@ -125,6 +137,8 @@ class ModelDisk:
         self.syncs = 0
         self.operations = 0
         self.sync_error: OSError | None = None
+        self.good_syncs = 0
+        """So many syncs of files still succeed before ``sync_error`` is raised."""
         self._fail_at: int | None = None
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}

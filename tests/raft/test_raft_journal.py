@@ -577,6 +577,28 @@ def test_a_failed_sync_leaves_nothing_to_acknowledge() -> None:
         journal.flush_batch()
 
 
+@pytest.mark.parametrize("rolls", [False, True])
+def test_what_is_found_after_a_failed_sync_is_written_once_more(rolls: bool) -> None:
+    disk = ModelDisk()
+    journal = open_journal(disk)
+    append(journal, 9 if rolls else 1, size=6000)
+    commit(journal)
+    disk.work()
+    append(journal, 1, size=9000 if rolls else 100)
+    ticket = journal.flush_batch()
+    assert ticket is not None
+    disk.sync_error = OSError(errno.EIO, "broken")
+    disk.good_syncs = int(rolls)  # that of the old segment
+    with pytest.raises(OSError, match="broken"):
+        ticket.sync()
+    disk.sync_error = None
+    again = reopened(disk)
+    before = state(again)
+    assert len(before[0]) == len(journal)
+    disk.lose_power(random.Random(1))
+    assert state(open_journal(disk)) == before
+
+
 def test_what_was_not_flushed_is_lost_when_the_journal_is_closed() -> None:
     disk = ModelDisk()
     journal = open_journal(disk)

@@ -429,6 +429,21 @@ def test_a_failed_sync_on_the_way_prevents_the_installation() -> None:
     assert store.latest() is None
 
 
+def test_a_save_that_ends_after_a_newer_snapshot_was_received_changes_nothing() -> None:
+    disk, content = ModelDisk(), sent()
+    store = store_on(disk)
+    store.save(LAST, PREVIOUS, [bytes(1 << 20)], lambda info, error: None)
+    receiver = store.receiver(len(content))
+    receive(receiver, content, 1000)
+    newer = receiver.install_now()
+    disk.work()
+    assert store.latest() == newer
+    assert list(store.chunks(newer))
+    disk.kill()
+    assert store_on(disk).latest() == newer
+    assert disk.names() == [newer.name]
+
+
 def test_looking_for_the_latest_does_not_disturb_what_is_under_way() -> None:
     disk, content = ModelDisk(), sent()
     store = store_on(disk)

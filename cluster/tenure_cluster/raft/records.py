@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from tenure_cluster.raft.codec import Malformed, unpack
 from tenure_cluster.raft.log import Entry, InconsistentLog, Log
-from tenure_cluster.raft.segment import FRAME_BODY_BYTES_MAX
+from tenure_cluster.raft.segment import SEGMENT_BYTES_MAX
 
 
 class Kind:
@@ -38,7 +38,7 @@ def opened(before: LogState, previous_end: int) -> tuple[object, ...]:
 
 def decode_body(body: bytes) -> tuple[Any, ...]:
     """The records of a batch. Raises :class:`Malformed`."""
-    records = unpack(body, bytes_max=FRAME_BODY_BYTES_MAX, items_max=len(body))
+    records = unpack(body, bytes_max=SEGMENT_BYTES_MAX, items_max=len(body))
     if not isinstance(records, tuple):
         raise Malformed("a batch is not an array of records")
     return records

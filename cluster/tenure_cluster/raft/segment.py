@@ -33,7 +33,8 @@ SEGMENT_BYTES_MIN: Final = 64 << 10
 SEGMENT_BYTES_MAX: Final = 1 << 30
 HEADER_BYTES: Final = 4096
 """A page of its own, so that no write of a frame touches it."""
-FRAME_BODY_BYTES_MAX: Final = 256 << 20
+BATCH_BYTES_MAX: Final = 256 << 20
+"""Largest body of a frame."""
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all, at least."""
 FORMAT_VERSION: Final = 1

@@ -20,7 +20,7 @@ from tenure_cluster.raft.disk import Disk, DiskFile
 from tenure_cluster.raft.log import Log
 from tenure_cluster.raft.recovery import SEGMENT_PREFIX, UNFINISHED_SUFFIX, Recovered
 from tenure_cluster.raft.segment import (
-    FRAME_BODY_BYTES_MAX,
+    BATCH_BYTES_MAX,
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
     MARK_BYTES,
@@ -102,9 +102,17 @@ class Segments:
         self._mark()
 
     def resume(self, recovered: Recovered) -> None:
-        """Go on with what was found, and make it durable: it may be in the operating system's memory only."""
+        """Go on with what was found, and make it durable: it may be in the operating system's memory only.
+
+        What no mark vouches for is written once more. If the last process ended because a sync had failed,
+        the operating system may take those pages for clean, though they never reached the disk.
+        """
+        newest_seq = recovered.segments[-1].header.seq
         for found in recovered.segments:
             file = self._disk.open(found.header.name)
+            if found.header.seq == newest_seq:
+                start = recovered.marked.offset if recovered.marked.seq == newest_seq else HEADER_BYTES
+                file.write_at(start, file.read_at(start, found.end - start))
             file.sync()
             self._row.append(Segment(found.header, file, found.end, found.last_index))
         self._disk.sync_directory()
@@ -149,6 +157,8 @@ class Segments:
         if self._failure is not None:
             raise JournalFailed("the journal failed before") from self._failure
         body = pack(batch)
+        if len(body) > BATCH_BYTES_MAX:
+            raise ValueError(f"a batch of {len(body)} bytes, at most {BATCH_BYTES_MAX} are possible")
         newest = self._row[-1]
         self.stats.batches += 1
         if newest.end + FRAME_OVERHEAD_BYTES + len(body) + MARK_BYTES > newest.header.size:
@@ -168,16 +178,13 @@ class Segments:
         self.stats.bytes += len(frame)
 
     def _enter_next(self, body: bytes, newest: Segment) -> Callable[[], None]:
-        if len(body) > FRAME_BODY_BYTES_MAX:
-            raise ValueError(f"a batch of {len(body)} bytes, at most {FRAME_BODY_BYTES_MAX} are possible")
         needed = HEADER_BYTES + FRAME_OVERHEAD_BYTES + len(body) + MARK_BYTES
         allocation, other = self._next, None
         if allocation is None or not self._naming or allocation.header.size < needed:
             size = max(self._template.size, -(-needed // SEGMENT_BYTES_MIN) * SEGMENT_BYTES_MIN)
             header = self._header(newest.header.seq + 1, size)
-            other = (
-                allocation if self._naming else None
-            )  # without a name it is taken away when its slice ends
+            # One that has no name yet is taken away when its slice ends; one that has is replaced.
+            other = allocation if self._naming else None
             allocation = Allocation(self._disk, header, replaces=other is not None)
         frame = encode_frame(body, allocation.header.salt, HEADER_BYTES, self.durable)
         self._next = allocation

@@ -1,9 +1,9 @@
 """Snapshot files: written beside, synced, renamed, synced again, and read in full before they are used.
 
-There is one snapshot, the newest. A new one is written in slices, each synced by itself on the disk's thread,
-so that the batches of the journal that come meanwhile wait for one slice at most, and the sync at the end is
-short. It gets its name when it is durable, and only then the one before it is removed; who still reads that
-one goes on, since an open file stays readable.
+There is one snapshot, the newest. A new one is written as bulk work of the disk, in slices, each synced by
+itself, so that no sync of the journal beside it waits for more than a slice. It gets its name when it is
+durable, and only then the one before it is removed; who still reads that one goes on, since an open file
+stays readable.
 
 A damaged newest snapshot is never replaced by an older one: the log between the two is gone.
 """
@@ -39,7 +39,7 @@ PREFIX: Final = "snapshot-"
 SUFFIX: Final = ".snap"
 UNFINISHED_SUFFIX: Final = ".new"
 SLICE_BYTES: Final = 512 << 10
-"""Written and synced at a time. A batch of the journal that comes meanwhile waits for one slice at most."""
+"""Written and synced at a time."""
 READ_BYTES: Final = 1 << 20
 
 SaveDone = Callable[[SnapshotInfo | None, BaseException | None], None]
@@ -119,7 +119,7 @@ class SnapshotStore:
 
     def save(self, last: Entry, previous: Entry, chunks: Iterable[bytes], done: SaveDone) -> "SnapshotSave":
         """Write a snapshot in the background: ``chunks`` is drawn on the loop, a slice at a time, the rest is
-        done on the disk's thread. Ends with a call of ``done``, unless it is cancelled."""
+        bulk work of the disk. Ends with a call of ``done``, unless it is cancelled."""
         return SnapshotSave(self, self._disk, self.writer(last, previous), iter(chunks), done)
 
     def receiver(self, size: int) -> "SnapshotReceiver":
@@ -130,8 +130,10 @@ class SnapshotStore:
         return SnapshotReceiver(self, self._disk, name, size)
 
     def adopt(self, info: SnapshotInfo) -> None:
-        """``info`` is durable: it is the latest from now on. For the parts of this module."""
-        self._latest, self._looked = info, True
+        """``info`` is durable: it is the latest from now on, unless a newer one, which was made or received
+        at the same time, was faster. For the parts of this module."""
+        if self._latest is None or info.index >= self._latest.index:
+            self._latest = info
 
     def remove_older(self, info: SnapshotInfo) -> None:
         """Remove what ``info``, which is durable, makes superfluous. Blocks."""
