@@ -17,8 +17,8 @@ from replicas import compare_replicas
 from workload import Client, acquire_body
 
 FULL = bool(os.environ.get("TENURE_TEST_FULL"))
-ENTRIES = 200_000 if FULL else 15_000
-SETTINGS: Settings = {} if FULL else {"raft": {"snapshot_entries": 2_000, "journal_segment_bytes": 1 << 20}}
+ENTRIES = 200_000 if FULL else 8_000
+SETTINGS: Settings = {} if FULL else {"raft": {"snapshot_entries": 1_000, "journal_segment_bytes": 1 << 20}}
 CLIENTS = 2
 """Few, since commands that wait together share an entry, and entries are what is counted."""
 

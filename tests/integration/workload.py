@@ -18,8 +18,9 @@ from history import Call, History, outcome_of
 from raw_http import HttpConnection, NoAnswer, NotSent, request_bytes
 
 UNAVAILABLE_S_MAX: Final = 90.0
-"""A client that gets no definite answer for this long has failed the run. Above what several faults in a row can
-take on a busy machine, where starting three processes takes seconds."""
+"""A client that gets no definite answer for this long has failed the run. Above what several faults in a
+row can take on a busy machine, where starting three processes takes seconds.
+"""
 
 GUARD_MODES: Final = ("current", "once", "sequence")
 
