@@ -286,6 +286,10 @@ class Model(Writes):
     def abandon(self, c: Row) -> Row:
         tenant, scope, request_id = c["tenant"], c["session_id"] or "", c["request_id"]
         waiter = self.waiter_of(tenant, scope, request_id)
+        if c["poll_deadline_ms"] is not None:
+            # Nobody gave up: a connection was lost. Whoever has polled since then keeps its place.
+            same = waiter is not None and waiter["poll_deadline_ms"] == c["poll_deadline_ms"]
+            return self.abandon_waiter(waiter if same else None)
         lease = self.lease_of(tenant, scope, request_id)
         if lease is not None:
             live = self.present(tenant, lease["lease_id"])
@@ -298,12 +302,15 @@ class Model(Writes):
             for row in matching(self.given_up, **given_up):
                 self.given_up.remove(row)
             self.remember(self.given_up, given_up | {"at_ms": self.time}, "ended")
-        gone = ""
-        if waiter is not None:
-            gone = self.gone(waiter)
-            self.leave(waiter, gone or "abandoned")
-            self.settle(tenant, waiter["key"])
-        return {"is": "Abandoned", "had": waiter is not None and not gone}
+        return self.abandon_waiter(waiter)
+
+    def abandon_waiter(self, waiter: Row | None) -> Row:
+        if waiter is None:
+            return {"is": "Abandoned", "had": False}
+        gone = self.gone(waiter)
+        self.leave(waiter, gone or "abandoned")
+        self.settle(waiter["tenant"], waiter["key"])
+        return {"is": "Abandoned", "had": not gone}
 
     def break_(self, c: Row) -> Row:
         tenant, key = c["tenant"], c["key"]

@@ -24,7 +24,7 @@ from model_state import (
 
 T = TypeVar("T")
 
-STEP_BYTES = 14
+STEP_BYTES = 16
 STEPS = 250
 
 TENANTS = ["acme", "acme", "acme", "zebra"]
@@ -225,11 +225,16 @@ class Writer:
 
     def abandon(self, choices: Choices, tenant: str) -> Row:
         known = self.asked(tenant)
+        command = {"op": "abandon", "poll_deadline_ms": None}
         if known and not choices.chance(15):
             row = choices.pick(known)
-            return {"op": "abandon", "request_id": row["request_id"], "session_id": row["scope"] or None}
+            command |= {"request_id": row["request_id"], "session_id": row["scope"] or None}
+            if choices.chance(40):
+                seen_ms = row.get("poll_deadline_ms", self.now_ms + WAITER_SILENCE_MS)
+                command["poll_deadline_ms"] = seen_ms - choices.pick([0, 0, 1])
+            return command
         session_id = self.some_session_id(choices, tenant) if choices.chance(50) else None
-        return {"op": "abandon", "request_id": choices.pick(REQUESTS), "session_id": session_id}
+        return command | {"request_id": choices.pick(REQUESTS), "session_id": session_id}
 
     def break_(self, choices: Choices, tenant: str) -> Row:
         return {"op": "break_", "key": choices.pick(self.keys), "reason": "stuck", "actor": "operator"}

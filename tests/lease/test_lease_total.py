@@ -1,4 +1,9 @@
-"""apply answers any value of the command types, however wild, and the table stays whole."""
+"""apply answers any value of the command types, however wild, and the table stays whole.
+
+Two kinds of histories: values from all over the ranges of their types; and tidy commands whose ids are drawn
+from three letters, so that lease ids, session ids and request ids of every age collide all the time, which
+the random ids of a leader never do.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from hypothesis import strategies as st
 from model_compare import COMMANDS, command_of
 from model_lease import Model
 from model_scripts import STEP_BYTES, Writer
+from msgspec.structs import replace
 
 from tenure_cluster.lease import commands, results, snapshot
 from tenure_cluster.lease.machine import LeaseMachine
@@ -59,14 +65,39 @@ wild_histories = st.lists(
 )
 
 
-@settings(
+HISTORIES = settings(
     max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+class Pair:
+    """A machine and its replica, which hears every command through its encoding."""
+
+    def __init__(self) -> None:
+        self.machine = LeaseMachine()
+        self.replica = LeaseMachine()
+
+    def apply(self, at_ms: int, command: commands.Command) -> None:
+        applied = self.machine.apply(at_ms, command)
+        assert isinstance(applied.result, typing.get_args(results.Result))
+        assert applied == self.replica.apply(at_ms, commands.decode(commands.encode(command)))
+        self.machine.check()
+
+    def finish(self) -> None:
+        """The table can be written and read back, and goes on from there as it was."""
+        chunks = list(snapshot.dump(self.machine.table))
+        assert chunks == list(snapshot.dump(self.replica.table))
+        again = snapshot.load(chunks)
+        assert snapshot.digest(again) == snapshot.digest(self.machine.table)
+        assert list(snapshot.dump(again)) == chunks
+
+
+@HISTORIES
 @given(wild_histories)
 def test_any_command_is_answered_and_leaves_a_whole_table(
     history: list[bytes | tuple[int, commands.Command]],
 ) -> None:
-    machine, replica, model = LeaseMachine(), LeaseMachine(), Model()
+    pair, model = Pair(), Model()
     writer = Writer(model)
     for step in history:
         if isinstance(step, bytes):
@@ -74,15 +105,57 @@ def test_any_command_is_answered_and_leaves_a_whole_table(
             if written is None:
                 continue
             model.step(*written)
-            at_ms, command = written[0], command_of(written[1])
+            pair.apply(written[0], command_of(written[1]))
         else:
-            at_ms, command = step
-        applied = machine.apply(at_ms, command)
-        assert isinstance(applied.result, typing.get_args(results.Result))
-        assert applied == replica.apply(at_ms, commands.decode(commands.encode(command)))
-        machine.check()
-    chunks = list(snapshot.dump(machine.table))
-    assert chunks == list(snapshot.dump(replica.table))
-    again = snapshot.load(chunks)
-    assert snapshot.digest(again) == snapshot.digest(machine.table)
-    assert list(snapshot.dump(again)) == chunks
+            pair.apply(*step)
+    pair.finish()
+
+
+ids = st.sampled_from("abc")
+some_id = st.none() | ids
+keys = st.sampled_from(["k", "l"])
+durations = st.sampled_from([1, 1_000, 5_000, 80_000])
+pauses = st.sampled_from([0, 0, 0, 1, 500, 1_000, 5_000, 49_999, 60_000])
+acquires = st.builds(
+    commands.Acquire,
+    tenant=st.just("t"),
+    keys=keys.map(lambda key: [key]),
+    lease_ids=ids.map(lambda lease_id: [lease_id]),
+    owner=st.just("ann"),
+    session_id=some_id,
+    ttl_ms=durations,
+    request_id=ids,
+    remember=st.booleans(),
+    wait=st.booleans(),
+    mode=st.just("exclusive"),
+    slots=st.just(1),
+    grace_ms=st.sampled_from([0, 3_000]),
+    if_held=st.sampled_from(["return", "conflict"]),
+    metadata=st.just({}),
+    wall_ms=st.just(1),
+).map(lambda asked: asked if asked.session_id is None else replace(asked, ttl_ms=None))
+colliding = st.one_of(
+    acquires,
+    acquires,
+    st.builds(commands.Claim, st.just("t"), ids, st.just(1)),
+    st.builds(commands.Renew, st.just("t"), ids, st.none(), st.none(), st.just(1)),
+    st.builds(commands.Renew, st.just("t"), st.none(), ids, durations, st.just(1)),
+    st.builds(commands.Release, st.just("t"), ids, st.just(1)),
+    st.builds(commands.Abandon, st.just("t"), ids, some_id, st.just(1)),
+    st.builds(commands.Break, st.just("t"), keys, st.just("stuck"), st.just("me"), st.just(1)),
+    st.builds(commands.OpenSession, st.just("t"), ids, st.just("bob"), durations, st.just({}), st.just(1)),
+    st.builds(commands.CloseSession, st.just("t"), ids, st.just(1)),
+    st.just("reap"),
+    st.just("reap"),
+)
+
+
+@settings(HISTORIES, max_examples=150)
+@given(st.lists(st.tuples(pauses, colliding), min_size=20, max_size=60))
+def test_ids_that_collide_leave_a_whole_table(history: list[tuple[int, commands.Command | str]]) -> None:
+    pair = Pair()
+    for pause_ms, step in history:
+        table = pair.machine.table
+        at_ms = table.time_ms + pause_ms
+        pair.apply(at_ms, commands.Expire(table.due(at_ms, 10), 1) if isinstance(step, str) else step)
+    pair.finish()
