@@ -337,6 +337,16 @@ async def test_a_batch_answers_each_operation_as_its_call_would(client: Client, 
     assert results[7]["reason"] == "unknown"
 
 
+async def test_a_batched_acquire_whose_request_is_queued_is_told_its_place(client: Client, key: str) -> None:
+    await client.lease(key)
+    queued = {"key": key, "owner": "agent-b", "ttl_ms": 30_000, "request_id": f"{key}/r"}
+    await client.post("acquire", 202, **queued, wait_ms=10)
+    ops = [{"op": "acquire", **queued}, {"op": "abandon", "request_id": queued["request_id"]}]
+    [told, abandoned] = (await client.post("batch", ops=ops))["results"]
+    assert (told["status"], told["result"], told["position"]) == (202, "waiting", 1)
+    assert abandoned == {"status": 200, "result": "abandoned"}
+
+
 async def test_a_batch_of_a_thousand(client: Client, key: str) -> None:
     ops = [
         {"op": "acquire", "key": f"{key}/{number}", "owner": "o", "ttl_ms": 30_000} for number in range(1_000)

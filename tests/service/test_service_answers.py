@@ -134,7 +134,7 @@ PROBLEMS = [
     (results.NoRecord(), "no_record", {}),
     (results.RevisionConflict(4), "revision_conflict", {"revision": 4}),
     (results.QueueFull(10), "overloaded", {"waiters_max": 10}),
-    (results.Invalid("odd"), "invalid", {}),
+    (results.Invalid("odd"), "invalid", {"path": "$"}),
     (results.Unsupported("shared"), "unsupported", {}),
     (results.TokensExhausted(), "quota", {}),
 ]

@@ -8,7 +8,8 @@ import pytest
 from service_cluster import TENANT, TTL_MS, Part, acquired, ask, asking, cluster, refused, until
 
 from tenure_cluster.service.polls import LEAVE_AFTER_S
-from tenure_cluster.service.replies import GrantedReply, WaitingReply
+from tenure_cluster.service.replies import BrokenReply, GrantedReply, WaitingReply
+from tenure_cluster.service.requests import BreakRequest, ReleaseRequest
 
 
 def queued(node: Part, key: str = "k") -> list[str]:
@@ -321,3 +322,24 @@ async def test_a_thousand_waiters_of_one_key_are_served_in_turn(tmp_path: Path) 
             lease_id = reply.lease.lease_id  # type: ignore[union-attr]
             tokens.append(reply.lease.token)  # type: ignore[union-attr]
         assert tokens == sorted(set(tokens))
+
+
+async def test_a_waiter_whose_grant_was_ended_in_the_same_round_is_told_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        for request_id in ("r", None):
+            lease = await acquired(node, "k", "a")
+            waiting = asking(
+                node, "acquire", key="k", owner="b", ttl_ms=20_000, wait_ms=20_000, request_id=request_id
+            )
+            await waits(node, "b")
+            release = ReleaseRequest(lease_id=lease.lease_id)
+            [_, broken] = await node.service.batch(
+                TENANT, [("release", release), ("break", BreakRequest(key="k", reason="test"))]
+            )
+            assert isinstance(broken, BrokenReply)
+            assert [item.owner for item in broken.broken] == ["b"]
+            async with asyncio.timeout(5):
+                problem = await refused(waiting)
+            assert problem.code == "lost"
+            assert problem.extra["reason"] == "broken"

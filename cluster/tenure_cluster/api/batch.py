@@ -73,7 +73,9 @@ def _plain(operation: msgspec.Struct, body_type: type[msgspec.Struct]) -> Any:
     return msgspec.convert(operation, body_type, from_attributes=True)
 
 
-def _result_type(reply: type[msgspec.Struct]) -> tuple[type[msgspec.Struct], Callable[[Any], Any]]:
+def _result_type(
+    reply: type[msgspec.Struct], status: int
+) -> tuple[type[msgspec.Struct], Callable[[Any], Any]]:
     """The flattened type of a reply, and how to make one of (HTTP status, reply)."""
     fields = msgspec.structs.fields(reply)
     named = [
@@ -92,23 +94,25 @@ def _result_type(reply: type[msgspec.Struct]) -> tuple[type[msgspec.Struct], Cal
     )
     members = attrgetter(*(field.name for field in fields))
     if len(fields) == 1:
-        return result, lambda answer: result(200, members(answer))
-    return result, lambda answer: result(200, *members(answer))
+        return result, lambda answer: result(status, members(answer))
+    return result, lambda answer: result(status, *members(answer))
 
 
-_REPLIES: Final[tuple[type[msgspec.Struct], ...]] = (
-    replies.GrantedReply,
-    replies.RenewedReply,
-    replies.SessionReply,
-    replies.ReleasedReply,
-    replies.AbandonedReply,
-    replies.BrokenReply,
-    replies.ValidateReply,
-    replies.AcceptedReply,
-)
-"""What the operations of a batch can answer; none of them waits, so none answers 202."""
+_REPLIES: Final[dict[type[msgspec.Struct], int]] = {
+    replies.GrantedReply: 200,
+    replies.WaitingReply: 202,
+    replies.RenewedReply: 200,
+    replies.SessionReply: 200,
+    replies.ReleasedReply: 200,
+    replies.AbandonedReply: 200,
+    replies.BrokenReply: 200,
+    replies.ValidateReply: 200,
+    replies.AcceptedReply: 200,
+}
+"""What the operations of a batch can answer, with the HTTP status. None of them waits, but an acquire whose
+request is queued already is answered with its place."""
 
-_results: Final = {reply: _result_type(reply) for reply in _REPLIES}
+_results: Final = {reply: _result_type(reply, status) for reply, status in _REPLIES.items()}
 
 RESULT_TYPES: Final = tuple(result for result, _ in _results.values())
 

@@ -213,7 +213,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         description=(
             "`status` of each result is the HTTP status that the single call would have had, beside the "
             "members of its body; the word that some bodies have in `status` is under `result`. An acquire "
-            "must have `wait_ms` 0."
+            "must have `wait_ms` 0. A `validate` sees the effects of the whole batch."
         ),
         tag="leases",
         request=requests.BatchRequest,

@@ -14,7 +14,7 @@ from tenure_cluster.api.problems import invalid
 from tenure_cluster.service.errors import Problem
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_INTEGER = re.compile(r"-?[0-9]{1,40}")
 
 
 def split(target: str) -> tuple[str, str | None]:

@@ -247,6 +247,13 @@ def _revision_conflict(result: results.RevisionConflict, ask: Ask, now_ms: int) 
     )
 
 
+def _invalid(result: results.Invalid, ask: Ask, now_ms: int) -> Answer:
+    """The machine's sentence begins with the field at fault, where there is one."""
+    field = result.detail.partition(" ")[0]
+    is_field = field in ask.request.__struct_fields__
+    return Problem("invalid", result.detail, {"path": f"$.{field}" if is_field else "$"})
+
+
 def _queue_full(result: results.QueueFull, ask: Ask, now_ms: int) -> Answer:
     detail = f"the key has {result.waiters_max} waiters, the most it may have"
     return Problem("overloaded", detail, {"waiters_max": result.waiters_max}, QUEUE_FULL_RETRY_S)
@@ -278,7 +285,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.NoRecord: lambda result, ask, now_ms: Problem("no_record", "the key has no record"),
     results.RevisionConflict: _revision_conflict,
     results.QueueFull: _queue_full,
-    results.Invalid: lambda result, ask, now_ms: Problem("invalid", result.detail),
+    results.Invalid: _invalid,
     results.Unsupported: lambda result, ask, now_ms: Problem("unsupported", result.detail),
     results.TokensExhausted: lambda result, ask, now_ms: Problem(
         "quota", "the tenant's fencing tokens are used up"

@@ -36,8 +36,8 @@ from tenure_cluster.service.requests import AcquireRequest
 Place: TypeAlias = tuple[str, str, str]
 """(tenant, session_id or "", request_id): where a waiter stands in LeaseTable.waiters."""
 
-WAKING: Final = frozenset({"granted", "queue_left"})
-"""Events after which a poll of their key may have to be answered."""
+ENDINGS: Final = frozenset({"released", "expired", "broken"})
+"""Events that end a lease, maybe one that a poll was granted earlier in the same round."""
 
 
 LEAVE_AFTER_S: Final = 2.0
@@ -47,7 +47,7 @@ LEAVE_AFTER_S: Final = 2.0
 class Poll:
     """One waiting acquire and the connection that waits for it."""
 
-    __slots__ = ("ask", "claiming", "done", "ends_at", "key", "left", "over", "place", "timer")
+    __slots__ = ("ask", "claiming", "done", "ends_at", "executed", "key", "left", "over", "place", "timer")
 
     def __init__(self, ask: Ask, done: Done, ends_at: float) -> None:
         request = cast(AcquireRequest, ask.request)
@@ -58,6 +58,8 @@ class Poll:
         self.key = request.key if request.key is not None else (request.keys or [""])[0]
         self.place: Place = (ask.tenant, request.session_id or "", request.request_id or "")
         self.claiming = False
+        self.executed = False
+        """Whether its acquire is in the log, so that it can't be answered as not executed any more."""
         self.left = False
         """Whether its caller has closed the connection."""
         self.over = False
@@ -110,8 +112,13 @@ class Polls:
             return
         scheduled = bool(self._granted or self._left)
         for event in events:
-            if event.kind in WAKING and (event.tenant, event.key) in self._by_key:
-                (self._granted if event.kind == "granted" else self._left).add((event.tenant, event.key))
+            key = (event.tenant, event.key)
+            if key not in self._by_key:
+                continue
+            if event.kind == "granted":
+                self._granted.add(key)
+            elif event.kind == "queue_left" or (event.kind in ENDINGS and key in self._granted):
+                self._left.add(key)
         if not scheduled and (self._granted or self._left):
             asyncio.get_running_loop().call_soon(self._wake)
 
@@ -163,7 +170,10 @@ class Polls:
             if poll.left and isinstance(settled, results.Waiting):
                 self._leave_soon(poll)
             return
-        if not isinstance(settled, results.Waiting):
+        if poll.executed and isinstance(settled, Problem | NoAnswer):
+            # It was only asked what has become of it.
+            self._finish(poll, NoAnswer.UNKNOWN)
+        elif not isinstance(settled, results.Waiting):
             self.settle(poll.ask, settled, lambda outcome: self._finish(poll, outcome))
         elif not self._raft.is_leader():
             self._finish(poll, NoAnswer.UNKNOWN)
@@ -171,6 +181,7 @@ class Polls:
             self._register(poll)
 
     def _register(self, poll: Poll) -> None:
+        poll.executed = True
         earlier = self._by_place.get(poll.place)
         if earlier is not None and earlier is not poll:
             # The caller has asked again on another connection; the answer goes there.
@@ -217,7 +228,7 @@ class Polls:
 
     def _look(self, poll: Poll) -> None:
         """Claim if there is a grant; ask what happened if the place in the queue is gone."""
-        if poll.claiming:
+        if poll.claiming or poll.over:
             return
         table = self._replica.table
         grants = table.granted(*poll.place)
@@ -233,17 +244,18 @@ class Polls:
     def _claimed(self, poll: Poll, settled: Settled) -> None:
         if poll.over:
             return  # the caller or this node's leadership was lost meanwhile, or the caller asked anew
-        if isinstance(settled, Problem):
-            # Not claimed for want of room. Asking again is a claim as well, and the window is open for
-            # seconds.
-            self._finish(poll, self._position(poll))
+        if isinstance(settled, Problem | NoAnswer):
+            # Not claimed, but granted. Asking again is a claim as well, and the window is open for seconds.
+            self._finish(poll, NoAnswer.UNKNOWN)
         else:
             self.settle(poll.ask, settled, lambda outcome: self._finish(poll, outcome))
 
     def _slice_over(self, poll: Poll) -> None:
         if poll.claiming:
             return
-        if poll.ask.remember:
+        if poll.place not in self._replica.table.waiters:
+            self._look(poll)
+        elif poll.ask.remember:
             self._finish(poll, self._position(poll))
         else:
             self._forget(poll)
@@ -254,7 +266,7 @@ class Polls:
         request_id = poll.place[2]
         waiter = table.waiters.get(poll.place)
         if waiter is None:
-            return waiting_reply(1, [], [], request_id)
+            return NoAnswer.UNKNOWN
         stands = reads.waiting(reads.View(table, table.time_ms, self._raft.now_ms()), waiter)
         return waiting_reply(stands.position, stands.holders, stands.ahead, request_id)
 

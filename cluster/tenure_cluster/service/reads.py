@@ -95,6 +95,8 @@ def with_index(answer: Answer, applied_index: int) -> Answer:
     """Say of a stale read's answer how far this node's replica was."""
     if isinstance(answer, LeaseBody | LeasesReply | QueueReply | RecordReply):
         return msgspec.structs.replace(answer, applied_index=applied_index)
+    if isinstance(answer, Problem):
+        return msgspec.structs.replace(answer, extra={**answer.extra, "applied_index": applied_index})
     return answer
 
 

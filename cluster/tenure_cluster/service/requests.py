@@ -62,11 +62,12 @@ class AcquireRequest(_Request, frozen=True, kw_only=True):
 
 
 class RenewRequest(_Request, frozen=True, kw_only=True):
-    """Exactly one of ``lease_id`` and ``session_id``."""
+    """Exactly one of ``lease_id`` and ``session_id``. ``progress`` is not supported yet."""
 
     lease_id: Id | None = None
     session_id: Id | None = None
     ttl_ms: DurationMs | None = None
+    progress: dict[str, Any] | None = None
 
 
 class ReleaseRequest(_Request, frozen=True, kw_only=True):

@@ -176,6 +176,8 @@ def _acquire_mode(request: AcquireRequest) -> Problem | None:
 def _renew(request: RenewRequest, bounds: Leases) -> Problem | None:
     if (request.lease_id is None) == (request.session_id is None):
         return _invalid("$.lease_id", "or session_id must be given, exactly one of them")
+    if request.progress is not None:
+        return Problem("unsupported", "progress notes are not supported yet", {"path": "$.progress"})
     return (
         _optional_id("$.lease_id", request.lease_id)
         or _optional_id("$.session_id", request.session_id)
