@@ -149,3 +149,6 @@ class _ReadOnlyDisk:
 
     def run(self, work: Callable[[], None], done: Done) -> None:
         raise PermissionError("the directory is only looked at")
+
+    def run_bulk(self, work: Callable[[], None], done: Done) -> None:
+        raise PermissionError("the directory is only looked at")
