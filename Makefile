@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format bench clean
+.PHONY: help run test unit lint format bench simulate clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -50,6 +50,9 @@ format: $(VENV)/.dev ## put the sources into the project's format
 
 bench: $(VENV)/.dev ## measure speed: server and load in one run (ARGS='--quick', '--json FILE')
 	@$(BIN)/python bench/bench.py $(ARGS)
+
+simulate: $(VENV)/.dev ## simulate whole clusters under faults (ARGS='--seeds 1:200 --jobs 2')
+	@$(BIN)/python -m tenure_chaos.cli sim $(ARGS)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
