@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 from raft_testkit import Proxy, eventually
 
+from tenure_cluster.raft import link as link_module
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import transport as transport_module
 from tenure_cluster.raft.clock import SystemClock
-from tenure_cluster.raft.transport import Transport, frame, split_address
+from tenure_cluster.raft.link import frame
+from tenure_cluster.raft.transport import Transport, split_address
 
 FRAME_MAX = 1 << 16
 OUTBOX_MAX = 1 << 20
@@ -167,7 +169,7 @@ async def test_a_stranger_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         struct.pack("<I", 1 << 31),
-        struct.pack("<I", transport_module.HELLO_BYTES_MAX + 1),
+        struct.pack("<I", link_module.HELLO_BYTES_MAX + 1),
         struct.pack("<I", 3) + b"\xc1\xc1\xc1",
         struct.pack("<I", 0),
         frame(wire.Vote(3)),
@@ -183,7 +185,7 @@ async def test_garbage_instead_of_a_greeting_ends_the_connection(data: bytes) ->
 
 
 async def test_a_caller_that_says_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "HELLO_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(link_module, "HELLO_TIMEOUT_S", 0.05)
     async with one_end() as end, call(end) as caller:
         assert await caller.is_closed()
         assert not end.transport.accepted
@@ -322,8 +324,8 @@ async def test_what_is_sent_without_a_link_is_dropped() -> None:
 
 
 async def test_a_link_that_carries_nothing_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "PING_INTERVAL_S", 0.05)
-    monkeypatch.setattr(transport_module, "HELLO_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(link_module, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(link_module, "HELLO_TIMEOUT_S", 0.2)
     async with two_ends() as (first, second, proxy):
         await eventually(lambda: first.told.links == [("n2", True)])
         proxy.clog()

@@ -1,7 +1,7 @@
 """Consensus: opaque commands in, the same sequence of applied entries on every node. Knows nothing of
 leases."""
 
-from tenure_cluster.raft.pump import Raft
+from tenure_cluster.raft.member import Raft
 from tenure_cluster.raft.types import (
     Applied,
     NoQuorum,

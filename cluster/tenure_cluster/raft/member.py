@@ -1,0 +1,298 @@
+"""One member of the cluster, as the rest of the node sees it."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+from tenure_cluster.raft import messages as wire
+from tenure_cluster.raft import mitigations
+from tenure_cluster.raft.clock import Clock
+from tenure_cluster.raft.consensus import Consensus
+from tenure_cluster.raft.disk import Disk
+from tenure_cluster.raft.engine import verify_package
+from tenure_cluster.raft.journal import Journal
+from tenure_cluster.raft.link import frame
+from tenure_cluster.raft.proposals import Done
+from tenure_cluster.raft.pump import Pump
+from tenure_cluster.raft.snapshot_file import SnapshotStore
+from tenure_cluster.raft.transport import Transport
+from tenure_cluster.raft.types import (
+    NoQuorum,
+    NotExecuted,
+    NotLeader,
+    RaftOptions,
+    RaftStatus,
+    RefusalReason,
+    Role,
+    StateMachine,
+)
+
+
+class Raft:
+    """One member of the cluster. All methods belong to the thread of the event loop that ran `start`.
+
+    `on`: the mitigations (mitigations.py); only tests leave some out. `on_fatal` is called once if this
+    node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold. Nothing
+    leaves the node after that.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        cluster_id: str,
+        members: Mapping[str, str],
+        listen: str,
+        disk: Disk,
+        clock: Clock,
+        machine: StateMachine,
+        options: RaftOptions,
+        on_fatal: Callable[[BaseException], None],
+        on: frozenset[str] = mitigations.ALL,
+    ) -> None:
+        if node_id not in members:
+            raise ValueError(f"node {node_id!r} is not among the members {sorted(members)}")
+        self.on_peer_message: Callable[[str, int, bytes], None] | None = None
+        self.on_link: Callable[[str, bool], None] | None = None
+        self.on_role: Callable[[Role, str | None, int], None] | None = None
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._peers = {peer: address for peer, address in members.items() if peer != node_id}
+        self._disk = disk
+        self._clock = clock
+        self._machine = machine
+        self._options = options
+        self._on = on
+        self._stopping = False
+        self._store = SnapshotStore(disk, cluster_id)
+        self._pump = Pump(
+            peers=self._peers,
+            disk=disk,
+            store=self._store,
+            clock=clock,
+            machine=machine,
+            options=options,
+            listener=self,
+            on_fatal=on_fatal,
+            on=on,
+        )
+        self._transport = Transport(
+            node_id=node_id,
+            cluster_id=cluster_id,
+            peers=self._peers,
+            listen=listen,
+            clock=clock,
+            frame_bytes_max=options.frame_bytes_max,
+            outbox_bytes_max=2 * options.transfer_window_bytes + 2 * options.frame_bytes_max,
+            user=self._pump,
+        )
+
+    @property
+    def _consensus(self) -> Consensus | None:
+        return self._pump.consensus
+
+    @property
+    def _journal(self) -> Journal | None:
+        return self._pump.journal
+
+    # -- life
+
+    async def start(self) -> None:
+        """Recover from the disk, listen, dial.
+
+        Raises PackageNotAudited, JournalDamaged, SnapshotDamaged, OSError: nothing was started then.
+        """
+        verify_package()
+        info = self._store.latest()
+        journal = Journal.open(
+            self._disk,
+            self._clock,
+            cluster_id=self._cluster_id,
+            node_id=self._node_id,
+            segment_bytes=self._options.journal_segment_bytes,
+            snapshot=None if info is None else info.boundary,
+        )
+        if info is not None:
+            self._machine.restore(self._store.chunks(info))
+        consensus = Consensus(
+            node_id=self._node_id,
+            peers=self._peers,
+            journal=journal,
+            clock=self._clock,
+            options=self._options,
+            user=self._pump,
+            boundary=None if info is None else info.boundary,
+            on=self._on,
+        )
+        journal.sync_now()
+        consensus.synced()
+        self._pump.begin(consensus, journal, self._transport)
+        try:
+            await self._transport.start()
+        except BaseException:
+            self._pump.stopped = True
+            journal.close()
+            raise
+        self._pump.start()
+
+    async def stop(self) -> None:
+        """Stop in good order: answer what is under way if that is quick, hand the office over, close
+        everything.
+
+        Every proposal has been answered when it returns. Idempotent.
+        """
+        pump = self._pump
+        self._stopping = True
+        if pump.journal is None or pump.stopped:
+            return
+        if not pump.proposals.idle:
+            pump.drained = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.election_timeout_min_ms / 1000):
+                    await pump.drained.wait()
+        pump.closing = True
+        if pump.sync_ended is not None:
+            await pump.sync_ended
+        if pump.stopped:
+            return
+        pump.announce_commit()
+        pump.end()
+        await self._transport.stop()
+        pump.journal.close()
+
+    async def abandon(self) -> None:
+        """Stop as if the process had been killed: nothing more is sent, written or synced. Idempotent."""
+        self._stopping = True
+        pump = self._pump
+        self._transport.cut()
+        if not pump.stopped:
+            pump.end()
+        if pump.sync_ended is not None:
+            await pump.sync_ended
+        await self._transport.abandon()
+        if pump.journal is not None:
+            pump.journal.close()
+
+    # -- proposals
+
+    def propose(self, at_ms: int, command: bytes, done: Done) -> None:
+        """Queue a command for the next entry. Never raises; `done` is called exactly once, on the loop,
+        later."""
+        reason: RefusalReason
+        if self._stopping or self._pump.stopped:
+            reason = "shutting_down"
+        elif self._consensus is None or self._consensus.office is None:
+            reason = "not_leader"
+        elif len(command) > self._pump.proposals.command_bytes_max:
+            reason = "too_large"
+        elif self._pump.proposals.is_full():
+            reason = "queue_full"
+        else:
+            self._pump.proposals.add(at_ms, command, done)
+            self._pump.kick()
+            return
+        asyncio.get_running_loop().call_soon(self._pump.tell, done, NotExecuted(reason, self.leader_id))
+
+    def now_ms(self) -> int:
+        """Cluster time: of this office on the leader, else the greatest stamp applied here."""
+        if self._pump.cluster_clock is None:
+            return self._machine.time_ms
+        return self._pump.cluster_clock.now_ms(self._clock.monotonic())
+
+    # -- reads
+
+    async def read_barrier(self) -> None:
+        """When it returns, the state applied here is at least as new as everything completed before the call.
+
+        Raises NotLeader or NoQuorum; nothing has happened then.
+        """
+        consensus = self._consensus
+        if consensus is None or consensus.office is None or self._stopping or self._pump.stopped:
+            raise NotLeader(self.leader_id)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        clock = self._pump.cluster_clock
+        stalls = 0 if clock is None else clock.stalls
+        self._pump.reads.add(settle)
+        self._pump.kick()
+        try:
+            async with asyncio.timeout(self._options.election_timeout_max_ms / 1000):
+                await future
+        except TimeoutError:
+            raise NoQuorum("no quorum has answered within the maximum election timeout") from None
+        if clock is not None:
+            clock.confirm(stalls)
+
+    async def confirm(self) -> None:
+        """Confirm the leadership by a quorum round, of which the reaper has need after a stall."""
+        await self.read_barrier()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether this node leads and its event loop has not stalled since a quorum was last seen to follow
+        it."""
+        return self._pump.cluster_clock is not None and self._pump.cluster_clock.confirmed
+
+    # -- peers
+
+    def send(self, peer_id: str, payload: bytes) -> int | None:
+        """Send bytes to a peer; the epoch of the link, or None if there is no link or no room."""
+        epoch = self._transport.epoch(peer_id)
+        too_large = len(payload) > self._options.frame_bytes_max - wire.PAYLOAD_OVERHEAD_BYTES
+        if epoch is None or too_large or not self._transport.has_room(peer_id, len(payload)):
+            return None
+        self._transport.send(peer_id, frame(wire.Payload(payload)))
+        return epoch
+
+    # -- views
+
+    def is_leader(self) -> bool:
+        return self._consensus is not None and self._consensus.office is not None and not self._pump.stopped
+
+    def serving(self) -> bool:
+        """Whether this node leads and has applied everything that earlier leaders committed."""
+        return self._consensus is not None and self._consensus.serving and not self._pump.stopped
+
+    @property
+    def leader_id(self) -> str | None:
+        return None if self._consensus is None else self._consensus.replica.leader_id
+
+    @property
+    def port(self) -> int:
+        """The port on which this node listens for its peers."""
+        return self._transport.port
+
+    def status(self) -> RaftStatus:
+        consensus, journal = self._consensus, self._journal
+        if consensus is None or journal is None:
+            raise RuntimeError("not started")
+        replica, office = consensus.replica, consensus.office
+        now_s = self._clock.monotonic()
+        if office is not None:
+            quorum = now_s - office.followed_since_s(now_s) < self._options.election_timeout_max_ms / 1000
+        else:
+            quorum = replica.leader_id is not None
+        return RaftStatus(
+            node_id=self._node_id,
+            role=replica.role,
+            leader_id=replica.leader_id,
+            term=replica.term,
+            commit_index=replica.commit_index,
+            applied_index=replica.applied_index,
+            last_index=replica.last_index,
+            match_index={} if office is None else {peer: replica.match_index(peer) for peer in self._peers},
+            connected=self._transport.linked(),
+            quorum=quorum,
+            queued=self._pump.proposals.queued,
+            snapshot_index=self._pump.snapshots.latest_index,
+            journal_bytes=journal.stats.bytes,
+            journal_syncs=journal.stats.syncs,
+        )
