@@ -193,9 +193,9 @@ class ModelDisk:
 
     # -- what a test does with it
 
-    def work(self, pieces: int | None = None) -> None:
-        """Do the work that was given, and what follows from it; or only so many pieces of it."""
-        while (queue := self._urgent or self._bulk) and pieces != 0:
+    def work(self, pieces: int | None = None, *, bulk: bool = True) -> None:
+        """Do the work that was given, and what follows from it; or only so many pieces of it, or no bulk."""
+        while (queue := self._urgent or (self._bulk if bulk else None)) and pieces != 0:
             work, done = queue.popleft()
             error: Exception | None = None
             try:

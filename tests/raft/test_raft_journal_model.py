@@ -153,13 +153,14 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ticket is not None and not self.synced)
     @rule()
     def sync(self) -> None:
-        def action() -> None:
-            assert self.ticket is not None
-            self.ticket.sync()
+        def done(error: BaseException | None) -> None:
+            assert error is None
             assert self.written is not None
             self.durable, self.written, self.synced = self.written, None, True
 
-        self.guarded(action)
+        assert self.ticket is not None
+        self.disk.run(self.ticket.sync, done)
+        self.guarded(lambda: self.disk.work(bulk=False))
 
     @precondition(lambda self: self.synced)
     @rule()
