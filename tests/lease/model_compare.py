@@ -1,8 +1,9 @@
 """The lease machine and the model side by side: fed the same commands, compared after each.
 
 Three parties hear every command: the model; the machine; and a second replica of it that hears the
-command through its encoding and is now and then taken down and started again from its snapshot. A
-difference of any kind is raised as Diverged with the whole history before it.
+command through its encoding. Now and then the second is taken down, started again from its snapshot, and
+changes places with the first. A difference of any kind is raised as Diverged with the whole history
+before it.
 
 What is compared: the answer, the events, what the table's queries say of every key and session, cluster
 time and counters; the two replicas' answers and digests; the machine's own full check. What is demanded
@@ -136,14 +137,16 @@ class Comparison:
             self.counts[f"{first} then {second}"] += 1
 
     def restart(self) -> None:
-        """Start the second replica again from its snapshot."""
+        """Start the second replica again from its snapshot. From then on it is the one that is looked at."""
         self.counts["restarts"] += 1
         self.finish_snapshot()
         self.begun = (snapshot.digest(self.machine.table), snapshot.dump(self.machine.table))
         chunks = list(snapshot.dump(self.replica.table))
-        self.replica = self.make(snapshot.load(chunks))
-        self.replica.check()
-        same("snapshot of the restarted replica", chunks, list(snapshot.dump(self.replica.table)))
+        restarted = self.make(snapshot.load(chunks))
+        restarted.check()
+        same("snapshot of the restarted replica", chunks, list(snapshot.dump(restarted.table)))
+        self.machine, self.replica = restarted, self.machine
+        self.ledger.machine = self.views.machine = restarted
         self.same_tables()
 
     def finish_snapshot(self) -> None:

@@ -35,7 +35,7 @@ def plain_of(value: Any) -> Any:
 
 
 class Views:
-    """Compares one model and one machine, which stay the same ones throughout."""
+    """Compares a model and a machine."""
 
     def __init__(self, model: Model, machine: LeaseMachine) -> None:
         self.model = model
@@ -88,8 +88,9 @@ class Views:
         same(f"state of {key} is kept", state is not None, present is not None)
         if state is not None and present is not None:
             guard = present.guards.get(0)
-            shown = (guard.floor, guard.last_token, guard.last_seq) if guard else (0, 0, 0)
-            same(f"guard of {key}", (state["floor"], state["last_token"], state["last_seq"]), shown)
+            names = ("floor", "last_token", "last_seq", "lease_id", "owner")
+            shown = [getattr(guard, name) for name in names] if guard else [0, 0, 0, "", ""]
+            same(f"guard of {key}", [state[name] for name in names], shown)
             same(f"guard mode of {key}", state["guard_mode"], present.guard_mode)
             grace = [max(0, ms - now) for ms in (state["blocked_until_ms"], present.blocked_until_ms)]
             same(f"grace of {key}", *grace)
