@@ -231,6 +231,7 @@ def _relation_faults(config: Config) -> list[str]:
             raft.election_timeout_min_ms + 1,
         ),
         ("raft.snapshot_entries", raft.snapshot_entries, "the least possible", 1),
+        ("raft.entry_commands_max", raft.entry_commands_max, "the least possible", 1),
         ("raft.snapshot_bytes", raft.snapshot_bytes, "the least possible", 1),
         (
             "raft.entry_bytes_max",

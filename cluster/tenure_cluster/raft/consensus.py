@@ -271,6 +271,11 @@ class Consensus:
 
     # -- elections
 
+    @property
+    def heard_leader_s(self) -> float:
+        """When a leader last spoke to this node."""
+        return self._election.heard_s
+
     def _followed_since_s(self) -> float | None:
         return None if self._office is None else self._office.followed_since_s(self._clock.monotonic())
 

@@ -77,6 +77,11 @@ class Election:
         self._hint_until_s = float("-inf")
         self._asked_term = None
 
+    @property
+    def heard_s(self) -> float:
+        """When a leader last spoke; minus infinity after a hint that it is gone."""
+        return self._heard_s
+
     def hint(self, now_s: float) -> None:
         """The leader's connection has closed."""
         self._heard_s = float("-inf")

@@ -277,9 +277,9 @@ class Raft:
         replica, office = consensus.replica, consensus.office
         now_s = self._clock.monotonic()
         if office is not None:
-            quorum = now_s - office.followed_since_s(now_s) < self._options.election_timeout_max_ms / 1000
+            contact_s = office.followed_since_s(now_s)
         else:
-            quorum = replica.leader_id is not None
+            contact_s = consensus.heard_leader_s
         return RaftStatus(
             node_id=self._node_id,
             role=replica.role,
@@ -290,7 +290,7 @@ class Raft:
             last_index=replica.last_index,
             match_index={} if office is None else {peer: replica.match_index(peer) for peer in self._peers},
             connected=self._transport.linked(),
-            quorum=quorum,
+            quorum=now_s - contact_s < self._options.election_timeout_max_ms / 1000,
             queued=self._pump.proposals.queued,
             snapshot_index=self._pump.snapshots.latest_index,
             journal_bytes=journal.stats.bytes,

@@ -93,6 +93,8 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     match_index: Mapping[str, int]
     connected: Sequence[str]
     quorum: bool
+    """A leader: a majority has followed it within the maximum election timeout. Else: its leader has spoken
+    within that time."""
     queued: int
     snapshot_index: int
     journal_bytes: int
