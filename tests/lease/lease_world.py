@@ -157,6 +157,8 @@ class World:
         require_live: bool = True,
         if_revision: int | None = None,
         value: bytes | None = None,
+        binary: bool = False,
+        digest: str = "",
         tenant: str = TENANT,
     ) -> results.Result:
         """Write under a grant, or under a lease and token named one by one."""
@@ -177,8 +179,8 @@ class World:
                 require_live=require_live,
                 if_revision=if_revision,
                 value=value,
-                binary=False,
-                digest="",
+                binary=binary,
+                digest=digest,
                 wall_ms=self.wall_ms,
             )
         )

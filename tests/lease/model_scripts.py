@@ -241,6 +241,9 @@ class Writer:
 
     def commit(self, choices: Choices, tenant: str) -> Row:
         model = self.model
+        answered = self.rows(model.answers, tenant)
+        if answered and choices.chance(12):
+            return self.commit_again(choices, choices.pick(answered)["asked"])
         named = self.rows(model.leases, tenant) or self.rows(model.ended, tenant)
         if choices.chance(30):
             named = self.rows(model.ended, tenant) or named
@@ -280,6 +283,22 @@ class Writer:
             "digest": ["", "sha256:0"][how % 2],
         }
 
+    def commit_again(self, choices: Choices, asked: Row) -> Row:
+        """A commit whose op_id was used: as it was, or with one thing changed."""
+        if not choices.chance(50):
+            return dict(asked)
+        changes = [
+            {"value": b"another"},
+            {"lease_id": "nobody's"},
+            {"token": asked["token"] + 1},
+            {"require_live": not asked["require_live"]},
+            {"if_revision": 1 if asked["if_revision"] is None else None},
+            {"digest": "sha256:1"},
+            {"slot": 1 - asked["slot"]},
+            {"mode": "sequence", "seq": 77},
+        ]
+        return {**asked, **choices.pick(changes)}
+
     def delete_record(self, choices: Choices, tenant: str) -> Row:
         records = self.rows(self.model.records, tenant)
         row = choices.pick(records) if records else {"key": KEYS[0], "revision": 0}
@@ -315,6 +334,8 @@ class Writer:
         for item in chosen:
             if choices.chance(35):
                 item["deadline_ms"] += choices.pick([-1, 1, -1_000, -10_000])
+            if choices.chance(10):
+                item["id"] = choices.pick(["", "nobody's", "0:", "9:q1", "-1:q1", "1:" + item["id"]])
         return {"op": "expire", "items": chosen}
 
     def expirable(self) -> list[Row]:

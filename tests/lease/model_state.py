@@ -190,15 +190,17 @@ class State:
         state = self.key(tenant, key)
         if state is None:
             state = {"tenant": tenant, "key": key, "floor": 0, "last_token": 0, "last_seq": 0}
+            state |= {"lease_id": "", "owner": ""}
             state |= {"guard_mode": None, "blocked_until_ms": 0, "idle_since_ms": -1}
             self.keys.append(state)
         return state
 
     def mint(self, tenant: str, key: str) -> int:
-        """A new token, and the floor of the key raised to it at once."""
+        """A new token, and the floor of the key raised to it at once; as yet it is nobody's."""
         token = self.tokens.get(tenant, 0) + 1
         self.tokens[tenant] = token
-        self.state_of_key(tenant, key)["floor"] = token
+        state = self.state_of_key(tenant, key)
+        state |= {"floor": token, "lease_id": "", "owner": ""}
         return token
 
     def end(self, lease: Row, reason: str) -> None:
@@ -246,7 +248,8 @@ class State:
     def grant(self, wanted: Row, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
         """Make the lease of an acquire, with a token above every earlier one of the tenant."""
         token = self.mint(wanted["tenant"], wanted["key"])
-        self.state_of_key(wanted["tenant"], wanted["key"])["blocked_until_ms"] = 0
+        state = self.state_of_key(wanted["tenant"], wanted["key"])
+        state |= {"blocked_until_ms": 0, "lease_id": lease_id, "owner": wanted["owner"]}
         revision = self.event(wanted["tenant"], "granted", wanted["key"], wanted["owner"], token)
         lease = {
             "tenant": wanted["tenant"],

@@ -13,7 +13,7 @@ class Writes(State):
         if op_id is not None:
             before = first(self.answers, tenant=tenant, key=key, op_id=op_id)
             if before is not None:
-                answer: Row = before["answer"]
+                answer: Row = before["answer"] if self.is_retry(c, before["asked"]) else {"is": "Invalid"}
                 return answer
         refusal = self.commit_refusal(c)
         answer = refusal if refusal is not None else self.accept(c)
@@ -30,8 +30,12 @@ class Writes(State):
             )
         if op_id is not None:
             answered = {"tenant": tenant, "key": key, "op_id": op_id, "answer": answer, "at_ms": self.time}
-            self.remember(self.answers, answered, "answers")
+            self.remember(self.answers, answered | {"asked": dict(c)}, "answers")
         return answer
+
+    def is_retry(self, c: Row, before: Row) -> bool:
+        """Whether this is the same commit again: everything the caller said is equal."""
+        return all(c[name] == before[name] for name in c if name != "wall_ms")
 
     def commit_refusal(self, c: Row) -> Row | None:
         state = self.key(c["tenant"], c["key"])
@@ -49,7 +53,7 @@ class Writes(State):
 
         if state is None or c["token"] < guard["floor"]:
             return refused("stale_token")
-        if c["token"] > guard["floor"] or c["slot"] != 0:
+        if c["token"] > guard["floor"] or c["slot"] != 0 or not self.is_grant_of_floor(c, state):
             return refused("not_live")
         if state["guard_mode"] not in (None, c["mode"]):
             return {"is": "GuardConflict", "present": state["guard_mode"], "asked": c["mode"]}
@@ -57,24 +61,28 @@ class Writes(State):
             return refused("token_used")
         if c["mode"] == "sequence" and (c["token"], c["seq"]) <= (state["last_token"], state["last_seq"]):
             return refused("seq_replayed")
-        if not self.may_write(c):
+        if c["require_live"] and not self.is_live(c):
             return refused("not_live")
         if c["if_revision"] is not None and c["if_revision"] != revision:
             return refused("revision_conflict")
         return None
 
-    def may_write(self, c: Row) -> bool:
-        """Whether the lease named by a commit is not contradicted, and alive where that is asked."""
-        known = self.lease(c["tenant"], c["lease_id"])
-        past = first(self.ended, tenant=c["tenant"], lease_id=c["lease_id"])
-        named = known or past
-        if named is not None and (named["key"], named["token"]) != (c["key"], c["token"]):
+    def is_grant_of_floor(self, c: Row, state: Row) -> bool:
+        """Whether the commit names the lease that the floor was granted to. A break's floor is nobody's."""
+        return state["lease_id"] != "" and c["lease_id"] == state["lease_id"]
+
+    def is_live(self, c: Row) -> bool:
+        """Whether the lease that the commit names holds this key under this token, claimed and not over."""
+        lease = self.lease(c["tenant"], c["lease_id"])
+        if lease is None or (lease["key"], lease["token"]) != (c["key"], c["token"]):
             return False
-        if not c["require_live"]:
-            return True
-        return known is not None and not self.dead(known) and known["claim_deadline_ms"] == 0
+        return not self.dead(lease) and lease["claim_deadline_ms"] == 0
 
     def writer(self, c: Row) -> str:
+        """The owner of the lease that a refused commit names, if it is the floor's or there still."""
+        state = self.key(c["tenant"], c["key"])
+        if state is not None and c["slot"] == 0 and self.is_grant_of_floor(c, state):
+            return str(state["owner"])
         lease = self.lease(c["tenant"], c["lease_id"])
         return lease["owner"] if lease is not None else ""
 
@@ -82,7 +90,7 @@ class Writes(State):
         tenant, key = c["tenant"], c["key"]
         state = self.key(tenant, key)
         assert state is not None
-        revision = self.event(tenant, "committed", key, self.writer(c), c["token"])
+        revision = self.event(tenant, "committed", key, state["owner"], c["token"])
         state |= {"guard_mode": c["mode"], "last_token": c["token"], "last_seq": c["seq"] or 0}
         if c["value"] is not None:
             self.records = [row for row in self.records if (row["tenant"], row["key"]) != (tenant, key)]
@@ -94,7 +102,7 @@ class Writes(State):
                     "binary": c["binary"],
                     "digest": c["digest"],
                     "token": c["token"],
-                    "owner": self.writer(c),
+                    "owner": state["owner"],
                     "revision": revision,
                     "committed_wall_ms": self.wall,
                 }

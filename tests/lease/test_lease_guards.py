@@ -154,8 +154,8 @@ def test_a_retried_commit_returns_its_first_answer_accepted_or_refused(world: Wo
     refused = world.commit(grant, mode="once", op="again", value=b"w")
     assert code(refused) == "token_used"
     world.release("a")
-    next_grant = world.granted("k", "B")
-    assert world.commit(next_grant, mode="once", op="again", value=b"w") == refused
+    world.granted("k", "B")
+    assert world.commit(grant, mode="once", op="again", value=b"w") == refused
     world.restart()
     assert world.commit(grant, mode="once", op="write", value=b"v") == first
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease.machine import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import Guard
 
 
 def change(section: str, name: str, **fields: Any) -> Callable[[LeaseTable], None]:
@@ -52,6 +53,14 @@ BROKEN: dict[str, tuple[Callable[[LeaseTable], None], str]] = {
     "a claim window without end": (change("leases", "a", claim_deadline_ms=10**9), "claim window"),
     "a held key in its grace period": (change("keys", "k", blocked_until_ms=5), "grace"),
     "a floor below the holder": (change("keys", "k", guards={}), "floor"),
+    "a floor of another grant": (
+        change("keys", "k", guards={0: Guard(2, 2, 0, "gone", "A")}),
+        "not the grant that its guard knows",
+    ),
+    "a guard with the owner of no grant": (
+        change("keys", "idle", guards={0: Guard(1, 0, 0, "", "A")}),
+        "an owner and no grant",
+    ),
     "a used key that is marked idle": (change("keys", "k", idle_since_ms=1), "idle"),
     "an idle key that is marked used": (change("keys", "idle", idle_since_ms=-1), "idle"),
     "a key that became idle in the future": (change("keys", "idle", idle_since_ms=10**9), "future"),

@@ -62,6 +62,7 @@ MARKS = [
     "commit CommitRefused code=not_live",
     "commit CommitRefused code=revision_conflict",
     "commit GuardConflict",
+    "commit Invalid",
     "close_session SessionClosed",
     "delete_record RecordDeleted",
     "released then granted",

@@ -102,7 +102,8 @@ class Break(_Command, frozen=True, tag=6):
 
 class Commit(_Command, frozen=True, tag=7):
     """A guarded write. ``seq`` is required for mode ``sequence`` and absent otherwise; ``value`` None
-    leaves the record.
+    leaves the record. With an ``op_id`` the same commit again is answered as it was at first, and another one
+    is invalid.
     """
 
     tenant: TenantId

@@ -5,12 +5,17 @@ the first write, so the write of a superseded holder is refused even while its s
 written. Below the floor a token is stale, above it it was never issued: only the floor itself can pass,
 and then the mode decides.
 
+A token is no secret, a lease_id is. The guard remembers to whose grant its floor belongs, so a commit that
+merely knows the token does not pass, whether the lease is live, over or forgotten.
+
 A commit never ends a lease and never hands a key on. A refused one changes nothing but what is remembered and
 told of it.
 """
 
+import hashlib
 from typing import Final, Literal, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
@@ -28,12 +33,18 @@ from tenure_cluster.lease.results import (
     RevisionConflict,
 )
 from tenure_cluster.lease.step import Step
-from tenure_cluster.lease.types import Guard, KeyState, Lease, Record
+from tenure_cluster.lease.types import Guard, KeyState, Record
 
 RefusalCode: TypeAlias = Literal["stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict"]
 
 NO_GUARD: Final = Guard(0)
 """Stands for a slot that was never granted."""
+
+OP_ID_REUSED: Final = Invalid("op_id was used for another commit")
+
+_CONTENT_BYTES: Final = 16
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 def commit(step: Step, asked: Commit) -> Result:
@@ -42,7 +53,7 @@ def commit(step: Step, asked: Commit) -> Result:
     if asked.op_id is not None:
         operation = table.operations.get((asked.tenant, asked.key, asked.op_id))
         if operation is not None:
-            return operation.result
+            return operation.result if _same_commit(operation, asked) else OP_ID_REUSED
     fault = _fault(asked)
     if fault is not None:
         return fault
@@ -52,15 +63,52 @@ def commit(step: Step, asked: Commit) -> Result:
     result: Result
     if refusal is not None:
         code = refusal.code if isinstance(refusal, CommitRefused) else "mode_conflict"
-        step.emit("commit_refused", asked.tenant, asked.key, _owner(step, asked), asked.token, code)
+        owner = _owner(step, asked, guard)
+        step.emit("commit_refused", asked.tenant, asked.key, owner, asked.token, code)
         result = refusal
     else:
         assert state is not None
         result = _accept(step, asked, state, guard)
     if asked.op_id is not None:
         tenant = step.counters(asked.tenant).tenant
-        table.remember_operation(Operation(tenant, asked.key, asked.op_id, result, step.now_ms))
+        table.remember_operation(
+            Operation(
+                tenant,
+                asked.key,
+                asked.op_id,
+                result,
+                step.now_ms,
+                asked.lease_id,
+                asked.token,
+                _content(asked),
+            )
+        )
     return result
+
+
+def _same_commit(operation: Operation, asked: Commit) -> bool:
+    """Whether a commit is a retry of the one that is remembered. Another may have taken the same op_id by
+    chance, and must not take that answer for its own."""
+    return (
+        operation.lease_id == asked.lease_id
+        and operation.token == asked.token
+        and operation.content == _content(asked)
+    )
+
+
+def _content(asked: Commit) -> bytes:
+    """A digest of what the commit would write and under which conditions."""
+    fields = (
+        asked.mode,
+        asked.seq,
+        asked.slot,
+        asked.if_revision,
+        asked.require_live,
+        asked.value,
+        asked.binary,
+        asked.digest,
+    )
+    return hashlib.sha256(_encoder.encode(fields)).digest()[:_CONTENT_BYTES]
 
 
 def _fault(asked: Commit) -> Invalid | None:
@@ -87,7 +135,7 @@ def _judge(
 
     if state is None or asked.token < guard.floor:
         return refused("stale_token")
-    if asked.token > guard.floor or guard is NO_GUARD:
+    if asked.token > guard.floor or not guard.lease_id or asked.lease_id != guard.lease_id:
         return refused("not_live")
     if state.guard_mode is not None and state.guard_mode != asked.mode:
         return GuardConflict(state.guard_mode, asked.mode)
@@ -95,7 +143,7 @@ def _judge(
         return refused("token_used")
     if asked.mode == "sequence" and (asked.token, asked.seq or 0) <= (guard.last_token, guard.last_seq):
         return refused("seq_replayed")
-    if not _lease_agrees(step, asked):
+    if asked.require_live and not _live(step, asked):
         return refused("not_live")
     if asked.if_revision is not None:
         refusal = refused("revision_conflict")
@@ -104,15 +152,9 @@ def _judge(
     return None
 
 
-def _lease_agrees(step: Step, asked: Commit) -> bool:
-    """Whether the lease that the commit names is live and its own; with ``require_live`` false, whether
-    nothing known of it contradicts."""
-    table = step.table
-    ref = (asked.tenant, asked.lease_id)
-    lease = table.leases.get(ref)
-    if not asked.require_live:
-        known = lease or table.ended.get(ref)
-        return known is None or (known.key == asked.key and known.token == asked.token)
+def _live(step: Step, asked: Commit) -> bool:
+    """Whether the lease that the commit names has been claimed and has not ended."""
+    lease = step.table.leases.get((asked.tenant, asked.lease_id))
     return (
         lease is not None
         and lease.key == asked.key
@@ -123,16 +165,19 @@ def _lease_agrees(step: Step, asked: Commit) -> bool:
     )
 
 
-def _owner(step: Step, asked: Commit) -> str:
-    lease: Lease | None = step.table.leases.get((asked.tenant, asked.lease_id))
+def _owner(step: Step, asked: Commit, guard: Guard) -> str:
+    """Whose commit it seems to be, for those who watch; empty if its lease is not known here."""
+    if asked.lease_id == guard.lease_id:
+        return guard.owner
+    lease = step.table.leases.get((asked.tenant, asked.lease_id))
     return lease.owner if lease is not None else ""
 
 
 def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committed:
     table = step.table
-    owner = _owner(step, asked)
-    revision = step.emit("committed", asked.tenant, asked.key, owner, asked.token)
-    guards = {**state.guards, asked.slot: Guard(guard.floor, asked.token, asked.seq or 0)}
+    revision = step.emit("committed", asked.tenant, asked.key, guard.owner, asked.token)
+    written = replace(guard, last_token=asked.token, last_seq=asked.seq or 0)
+    guards = {**state.guards, asked.slot: written}
     table.put_key_state(replace(state, guards=guards, guard_mode=asked.mode))
     if asked.value is not None:
         table.records[(state.tenant, state.key)] = Record(
@@ -142,7 +187,7 @@ def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committ
             asked.binary,
             asked.digest,
             asked.token,
-            owner,
+            guard.owner,
             revision,
             step.wall_ms,
         )

@@ -125,13 +125,15 @@ def _raise_floor_by_grant(step: Step, lease: Lease) -> None:
         # Never written: while it is held, the floor follows from the lease.
         table.drop_key_state(ref)
         return
-    guards = {**state.guards, lease.slot: _raised(state.guards.get(lease.slot), lease.token)}
+    guard = _raised(state.guards.get(lease.slot), lease.token, lease.lease_id, lease.owner)
+    guards = {**state.guards, lease.slot: guard}
     table.put_key_state(replace(state, guards=guards, blocked_until_ms=0, idle_since_ms=-1))
 
 
-def _raised(guard: Guard | None, floor: FencingToken) -> Guard:
-    """The guard with its floor at a token that was just minted."""
-    return Guard(floor, guard.last_token, guard.last_seq) if guard is not None else Guard(floor)
+def _raised(guard: Guard | None, floor: FencingToken, lease_id: LeaseId = "", owner: str = "") -> Guard:
+    """The guard with its floor at a token that was just minted, for a grant or for nobody."""
+    last_token, last_seq = (guard.last_token, guard.last_seq) if guard is not None else (0, 0)
+    return Guard(floor, last_token, last_seq, lease_id, owner)
 
 
 def raise_all_floors(step: Step, tenant: TenantId, key: Key) -> None:

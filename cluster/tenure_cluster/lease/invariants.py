@@ -25,6 +25,8 @@ def check_state(table: LeaseTable) -> None:
     waiting = {(w.tenant, w.session_id) for w in table.waiters.values() if w.private}
     for session in table.sessions.values():
         _check_session(table, session, waiting)
+    if sum(map(len, table.indexes.holders.values())) != len(table.leases):
+        _broken("a key has two exclusive holders")
     tokens: dict[TenantId, set[FencingToken]] = {}
     for ref, lease in table.leases.items():
         if ref != (lease.tenant, lease.lease_id):
@@ -33,8 +35,6 @@ def check_state(table: LeaseTable) -> None:
         if fault:
             _broken(f"lease {lease.lease_id!r} {fault}")
         tokens.setdefault(lease.tenant, set()).add(lease.token)
-    if sum(map(len, table.indexes.holders.values())) != len(table.leases):
-        _broken("a key has two exclusive holders")
     if sum(map(len, tokens.values())) != len(table.leases):
         _broken("a token is held twice")
     for state in table.keys.values():
@@ -108,6 +108,8 @@ def _lease_fault(table: LeaseTable, lease: Lease) -> str:
         guard = state.guards.get(lease.slot)
         if guard is None or guard.floor != lease.token:
             return "is not at the floor of its guard"
+        if (guard.lease_id, guard.owner) != (lease.lease_id, lease.owner):
+            return "is not the grant that its guard knows"
         if state.blocked_until_ms:
             return "holds a key in its grace period"
     return ""
@@ -125,6 +127,8 @@ def _check_key(table: LeaseTable, state: KeyState) -> None:
     for guard in state.guards.values():
         if not 0 <= guard.last_token <= guard.floor <= counters.last_token:
             _broken(f"{name} has a guard beyond the tokens that were minted")
+        if guard.owner and not guard.lease_id:
+            _broken(f"{name} has a guard with an owner and no grant")
     if state.guard_mode is None and any(guard.last_token for guard in state.guards.values()):
         _broken(f"{name} was written in no mode")
 

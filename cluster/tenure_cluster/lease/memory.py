@@ -12,7 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from tenure_cluster.lease.results import Result
-from tenure_cluster.lease.types import ClusterTime, Key, RequestId, SessionId, TenantId
+from tenure_cluster.lease.types import (
+    ClusterTime,
+    FencingToken,
+    Key,
+    LeaseId,
+    RequestId,
+    SessionId,
+    TenantId,
+)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -40,13 +48,17 @@ class AbandonedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first answer to a commit with an op_id."""
+    """The first answer to a commit with an op_id, and what was asked: only the same commit again is answered
+    with it. ``content`` is a digest of what the commit would have written, and how."""
 
     tenant: TenantId
     key: Key
     op_id: str
     result: Result
     answered_ms: ClusterTime
+    lease_id: LeaseId = ""
+    token: FencingToken = 0
+    content: bytes = b""
 
 
 class Memory(OrderedDict[K, V]):

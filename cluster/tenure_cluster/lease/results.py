@@ -155,7 +155,8 @@ class Committed(_Result, frozen=True, tag=18):
 
 
 class CommitRefused(_Result, frozen=True, tag=19):
-    """The write did not pass. ``floor`` is the guard's; ``revision`` the record's (0: none)."""
+    """The write did not pass. ``floor`` is the guard's (0: no grant of the key or slot is
+    known); ``revision`` the record's (0: none)."""
 
     code: Literal["stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict"]
     floor: FencingToken

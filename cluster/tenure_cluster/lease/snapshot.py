@@ -181,6 +181,13 @@ class _Loader:
             self.table.leases[ref] = lease
 
     def _add_keys(self, rows: list[KeyState]) -> None:
+        for state in rows:
+            for guard in state.guards.values():
+                lease = self.table.leases.get((state.tenant, guard.lease_id))
+                if lease is not None:
+                    _share(guard, "lease_id", lease.lease_id)
+                    if guard.owner == lease.owner:
+                        _share(guard, "owner", lease.owner)
         self.table.keys.update(((state.tenant, state.key), state) for state in rows)
 
     def _add_waiters(self, rows: list[Waiter]) -> None:

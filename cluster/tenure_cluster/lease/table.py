@@ -5,8 +5,8 @@ step; they decide nothing. The queries at the end serve linearizable and stale r
 the state.
 
 The state of a key whose guard was never written follows from its lease while it is held: the floor is
-the lease's token, and there is no grace. Such a key has no entry in ``keys`` until its lease ends; ask
-key_state(). A held lease would cost half as much again otherwise.
+the lease's token, granted to it, and there is no grace. Such a key has no entry in ``keys`` until its
+lease ends; ask key_state(). A held lease would cost half as much again otherwise.
 
 Some orders are state and are kept by the order of the dictionaries: ``waiters`` stand in the order in which
 they last polled, ``keys`` without holder, waiter or record in the order in which they became idle.
@@ -306,7 +306,7 @@ class LeaseTable:
         lease = self.holder(tenant, key)
         if lease is None:
             return None
-        guards = {lease.slot: Guard(lease.token)}
+        guards = {lease.slot: Guard(lease.token, 0, 0, lease.lease_id, lease.owner)}
         return KeyState(lease.tenant, lease.key, lease.mode, 0, guards, None, 0, -1)
 
     def list_leases(

@@ -104,11 +104,17 @@ class Waiter(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The floor of one slot of a key, and the last write that passed it."""
+    """The floor of one slot of a key, the grant that it was minted for, and the last write that passed it.
+
+    ``lease_id`` and ``owner`` are those of the grant, present or over. They are empty for a floor that a
+    break minted: nobody got that token, so nothing passes.
+    """
 
     floor: FencingToken
     last_token: FencingToken = 0
     last_seq: int = 0
+    lease_id: LeaseId = ""
+    owner: str = ""
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True, gc=False):
