@@ -58,7 +58,7 @@ async def first_acquire(
 
 
 def report(name: str, seconds: Sequence[float], **more: Any) -> dict[str, Any]:
-    """Print a series' figures; add them to the JSON file named by TENURE_FIGURES, if it is set."""
+    """Print a series' figures; add them to the JSON file named by TENURE_TEST_FIGURES, if it is set."""
     figures = {
         "count": len(seconds),
         "median_s": round(statistics.median(seconds), 4),
@@ -68,7 +68,7 @@ def report(name: str, seconds: Sequence[float], **more: Any) -> dict[str, Any]:
         **more,
     }
     print(f"{name}: {json.dumps(figures)}")  # noqa: T201
-    if path := os.environ.get("TENURE_FIGURES"):
+    if path := os.environ.get("TENURE_TEST_FIGURES"):
         file = Path(path)
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         file.write_text(json.dumps(known | {name: figures}, indent=1), encoding="utf-8")
