@@ -84,7 +84,7 @@ class Series:
         """Medians over the rounds, and the spread of the rate."""
 
         def median(name: str) -> float:
-            return statistics.median(getattr(each, name) for each in self.rounds)
+            return float(statistics.median(getattr(each, name) for each in self.rounds))
 
         followers = [
             statistics.median(column) for column in zip(*(r.followers_us for r in self.rounds), strict=True)

@@ -10,6 +10,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 import msgspec
@@ -146,6 +147,10 @@ def unchunked(data: bytes) -> bytes:
     return b"".join(parts)
 
 
+def returned(client: LoopClient) -> LoopClient:
+    return client
+
+
 class Crowd:
     """Clients of one work, connected once and run for several rounds."""
 
@@ -159,7 +164,7 @@ class Crowd:
         loop = asyncio.get_running_loop()
         for script in self._scripts:
             client = LoopClient(script, self._one_idle, self._failed)
-            await loop.create_connection(lambda client=client: client, host, port)
+            await loop.create_connection(partial(returned, client), host, port)
             self._clients.append(client)
 
     def _one_idle(self) -> None:

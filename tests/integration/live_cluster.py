@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -308,7 +309,7 @@ class LiveCluster:
     async def ready(self, *nodes: LiveNode, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until these nodes (all by default) say that they serve."""
         for node in nodes or tuple(self.nodes.values()):
-            await until(lambda node=node: self.is_ready(node), timeout_s, f"{node.node_id} to be ready", 0.02)
+            await until(partial(self.is_ready, node), timeout_s, f"{node.node_id} to be ready", 0.02)
 
     async def leader(self, timeout_s: float = START_TIMEOUT_S) -> LiveNode:
         """The node that leads by its own word, in the greatest term that anybody reports."""

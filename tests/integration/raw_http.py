@@ -68,7 +68,7 @@ class HttpConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(cls, parts.hostname, parts.port)
+                _, connection = await loop.create_connection(cls, parts.hostname or "", parts.port or 80)
         except (OSError, TimeoutError) as error:
             raise NotSent(f"{url}: {error!r}") from error
         return connection

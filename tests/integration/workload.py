@@ -64,7 +64,8 @@ class Client:
         """One attempt at the present node, recorded."""
         node, url = self._endpoints[self._at]
         invoked_s = time.monotonic()
-        status, answer = 0, {}
+        status = 0
+        answer: dict[str, Any] = {}
         try:
             connection = self._connections.get(node)
             if connection is None or not connection.usable:
