@@ -32,7 +32,7 @@ class Model(Writes):
         return getattr(self, command["op"])(command), self.events
 
     def no_session(self, tenant: str, session_id: str) -> Row | None:
-        """Why a session cannot be named by a call, None if it can. Private sessions have no name."""
+        """Why nothing can be acquired in a session, None if something can: it must be an explicit one."""
         session = self.session(tenant, session_id)
         if self.alive(session) and session is not None and not session["private"]:
             return None
@@ -40,6 +40,15 @@ class Model(Writes):
         if expired or (session is None and first(self.over, tenant=tenant, session_id=session_id)):
             return {"is": "SessionExpired"}
         return {"is": "NoSession"}
+
+    def no_such_session(self, tenant: str, session_id: str) -> Row | None:
+        """Why a session cannot be renewed or closed, None if it can. A private one can while it holds."""
+        lease = self.lease(tenant, session_id)
+        if lease is not None and lease["session_id"] == session_id:
+            return {"is": "SessionExpired"} if self.dead(lease) else None
+        if first(self.ended, tenant=tenant, lease_id=session_id, scope="", reason="expired"):
+            return {"is": "SessionExpired"}
+        return self.no_session(tenant, session_id)
 
     # How things are shown.
 
@@ -111,6 +120,8 @@ class Model(Writes):
         self.settle(tenant, key)
         for lease in self.holders(tenant, key):
             if scope and lease["session_id"] == scope and c["if_held"] == "return":
+                if lease["claim_deadline_ms"]:
+                    self.claim_lease(lease)
                 return self.granted(lease, replayed=False)
         return self.fresh_acquire(c, tenant, key, scope)
 
@@ -202,6 +213,8 @@ class Model(Writes):
 
         def search(at_owner: str, at_key: str, before: int | None, seen: list[str]) -> list[str] | None:
             for name, label in self.in_front(tenant, at_key, before):
+                if name == session_id and at_key == key:
+                    continue  # It asks for the key a second time, and stands behind none but itself.
                 if name == session_id:
                     return [at_owner, at_key]
                 if name in seen:
@@ -248,7 +261,7 @@ class Model(Writes):
         if (c["lease_id"] is None) == (c["session_id"] is None):
             return {"is": "Invalid"}
         if c["session_id"] is not None:
-            refusal = self.no_session(c["tenant"], c["session_id"])
+            refusal = self.no_such_session(c["tenant"], c["session_id"])
             if refusal is not None:
                 return refusal
             session = self.session(c["tenant"], c["session_id"])
@@ -338,7 +351,7 @@ class Model(Writes):
         return self.session_is(session)
 
     def close_session(self, c: Row) -> Row:
-        refusal = self.no_session(c["tenant"], c["session_id"])
+        refusal = self.no_such_session(c["tenant"], c["session_id"])
         if refusal is not None:
             return refusal
         session = self.session(c["tenant"], c["session_id"])

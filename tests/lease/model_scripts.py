@@ -149,6 +149,15 @@ class Writer:
             return choices.pick(present)
         return choices.pick((self.session_ids.get(tenant) or ["no-session"])[-4:])
 
+    def some_session_to_keep(self, choices: Choices, tenant: str) -> str:
+        """The same, or a private session that holds, or waits, or is over."""
+        model = self.model
+        private = [row["session_id"] for row in self.rows(model.sessions, tenant) if row["private"]]
+        private += [row["lease_id"] for row in self.rows(model.ended, tenant)][-2:]
+        if private and choices.chance(30):
+            return choices.pick(private)
+        return self.some_session_id(choices, tenant)
+
     # Commands.
 
     def acquire(self, choices: Choices, tenant: str) -> Row:
@@ -215,7 +224,7 @@ class Writer:
         if choices.chance(25):
             command["ttl_ms"] = choices.pick(TTLS_MS)
         if choices.chance(35):
-            command["session_id"] = self.some_session_id(choices, tenant)
+            command["session_id"] = self.some_session_to_keep(choices, tenant)
         else:
             command["lease_id"] = self.some_lease_id(choices, tenant)
         return command
@@ -322,7 +331,7 @@ class Writer:
         }
 
     def close_session(self, choices: Choices, tenant: str) -> Row:
-        return {"op": "close_session", "session_id": self.some_session_id(choices, tenant)}
+        return {"op": "close_session", "session_id": self.some_session_to_keep(choices, tenant)}
 
     def expire(self, choices: Choices, tenant: str) -> Row:
         """The reaper's batch: what is due, or a few items that are not, no longer, or not quite."""

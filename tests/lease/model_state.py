@@ -215,7 +215,8 @@ class State:
         self.remember(self.ended, ended | {"scope": scope}, "ended")
         if session["private"]:
             self.sessions.remove(session)
-        if reason in ("expired", "broken") and lease["grace_ms"]:
+        taken_up = lease["claim_deadline_ms"] == 0
+        if reason in ("expired", "broken") and lease["grace_ms"] and taken_up:
             state = self.state_of_key(lease["tenant"], lease["key"])
             state["blocked_until_ms"] = max(state["blocked_until_ms"], over_at + lease["grace_ms"])
         self.mark_idle_keys()
@@ -287,7 +288,9 @@ class State:
         assert session is not None
         lease["claim_deadline_ms"] = 0
         session["renewed_wall_ms"] = self.wall
-        session["deadline_ms"] = max(session["deadline_ms"], self.time + session["ttl_ms"])
+        full = self.time + session["ttl_ms"]
+        # What a private session had so far was the claim window, and not a promise to its holder.
+        session["deadline_ms"] = full if session["private"] else max(session["deadline_ms"], full)
 
     def finish(self, lease: Row, reason: str, detail: str = "") -> None:
         """End a lease and put that into the event stream; the key is not handed on yet."""

@@ -3,7 +3,7 @@
 import pytest
 from lease_world import TENANT, World, expect
 
-from tenure_cluster.lease import results
+from tenure_cluster.lease import limits, results
 
 
 def test_renewing_moves_the_deadline_to_a_full_ttl_and_keeps_the_token(world: World) -> None:
@@ -78,13 +78,49 @@ def test_a_session_is_renewed_by_its_id_or_through_any_of_its_leases(world: Worl
     assert isinstance(world.renew("b"), results.Renewed)
 
 
-def test_a_private_session_cannot_be_named(world: World) -> None:
-    grant = world.granted("k")
+def test_a_private_session_is_renewed_and_closed_by_its_id(world: World) -> None:
+    grant = world.granted("k", "A", grace_ms=10_000)
     name = grant.session.session_id
+    assert name == grant.lease.lease_id
+    assert isinstance(world.open(name), results.Invalid)
+    world.wait(20_000)
+    renewed = expect(results.SessionIs, world.renew(session=name, ttl_ms=40_000))
+    assert (renewed.leases, renewed.session.deadline_ms) == (1, world.now_ms + 40_000)
+    world.wait(39_999)
+    world.acquire("k", "B", wait=True)
+    assert world.close(name) == results.SessionClosed(1)
+    assert [(event.kind, event.detail) for event in world.events] == [
+        ("released", "session_closed"),
+        ("granted", ""),
+    ]
+    assert world.renew(name) == results.Lost("session_closed")
+    assert world.release(name) == results.Lost("session_closed")
     assert world.renew(session=name) == results.NoSession()
     assert world.close(name) == results.NoSession()
-    assert isinstance(world.open(name), results.Invalid)
-    assert world.holder() == "A"
+
+
+def test_a_private_session_that_expired_is_told_so_whether_anybody_has_met_it_or_not(world: World) -> None:
+    name = world.granted("k", ttl_ms=10_000).session.session_id
+    world.wait(10_000)
+    for _ in range(2):
+        assert world.renew(session=name) == results.SessionExpired()
+        assert world.close(name) == results.SessionExpired()
+        world.expire()
+    assert world.renew(name) == results.Lost("expired")
+    world.wait(limits.REQUEST_MEMORY_MS)
+    assert world.renew(session=name) == results.NoSession()
+
+
+def test_a_private_session_that_waits_has_no_name_yet(world: World) -> None:
+    world.acquire("k", "A", lease="a")
+    world.acquire("k", "B", lease="b", wait=True)
+    assert world.renew(session="b") == results.NoSession()
+    assert world.close("b") == results.NoSession()
+    assert world.queue() == ["B"]
+    world.open("s")
+    world.acquire("other", session="s", lease="of-s")
+    assert world.renew(session="of-s") == results.NoSession()
+    assert world.close("of-s") == results.NoSession()
 
 
 def test_a_renewal_names_exactly_one_of_lease_and_session(world: World) -> None:

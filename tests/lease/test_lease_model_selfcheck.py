@@ -17,13 +17,22 @@ from model_rules import Diverged
 from model_scripts import scripts
 from msgspec.structs import replace
 
-from tenure_cluster.lease import commands
+from tenure_cluster.lease import commands, holding
 from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
 from tenure_cluster.lease.machine import Applied, LeaseMachine
 from tenure_cluster.lease.results import Committed, Released, Renewed
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import ClusterTime, Guard, KeyState, Lease, Session, TenantId, Waiter
+from tenure_cluster.lease.types import (
+    ClusterTime,
+    EndReason,
+    Guard,
+    KeyState,
+    Lease,
+    Session,
+    TenantId,
+    Waiter,
+)
 
 EXAMPLES_MAX = 100
 """Within so many random histories a mutant must be caught. Most take fewer than five."""
@@ -241,6 +250,30 @@ def grace_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseTable, "put_key_state", without_grace)
 
 
+def grace_after_a_grant_nobody_claimed(patch: pytest.MonkeyPatch) -> None:
+    right = holding.end_lease
+
+    def end_as_claimed(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> None:
+        right(step, replace(lease, claim_deadline_ms=0), reason, detail)
+
+    replace_function(patch, "end_lease", end_as_claimed)
+
+
+def claim_keeps_the_end_of_its_window(patch: pytest.MonkeyPatch) -> None:
+    right = holding.claim_lease
+
+    def claim_for_longer(step: Step, lease: Lease) -> Lease:
+        ref = (lease.tenant, lease.session_id)
+        before = step.table.sessions[ref]
+        claimed = right(step, lease)
+        session = step.table.sessions[ref]
+        deadline_ms = max(before.deadline_ms, session.deadline_ms)
+        step.table.replace_session(ref, replace(session, deadline_ms=deadline_ms))
+        return claimed
+
+    replace_function(patch, "claim_lease", claim_for_longer)
+
+
 def any_session_may_be_named(patch: pytest.MonkeyPatch) -> None:
     def live(step: Step, session: Session) -> bool:
         return True
@@ -274,6 +307,8 @@ PATCHES: list[Patch] = [
     op_id_answers_any_commit,
     abandoned_request_not_remembered,
     grace_not_kept,
+    grace_after_a_grant_nobody_claimed,
+    claim_keeps_the_end_of_its_window,
     any_session_may_be_named,
 ]
 

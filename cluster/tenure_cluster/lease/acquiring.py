@@ -122,7 +122,9 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     lease = settle(step, tenant, key)
     if lease is not None and lease.session_id == asked.session_id:
         if asked.if_held == "return":
-            return Granted([table.grant_of(lease)], False, lease.claim_deadline_ms == 0)
+            if lease.claim_deadline_ms:
+                lease = claim_lease(step, lease)
+            return Granted([table.grant_of(lease)], False, True)
         return Held(key, [holder_of(step, lease)], _queue_length(step, tenant, key), 0)
     blocked_until_ms = blocked_until(step, tenant, key)
     if lease is not None or blocked_until_ms:

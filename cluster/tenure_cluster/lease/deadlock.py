@@ -4,6 +4,10 @@ A waiting session waits for the session that holds the key and for the sessions 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
 holds nothing, and whoever waits behind it on the key waits for the same sessions as it does.
 
+A session that waits for one key twice does not wait for itself: whichever of its waiters comes first is
+granted as if it were alone, and what it was granted it can give back. So the waiters that it has on the
+key already count for nothing.
+
 The search goes depth first from the sessions that the new waiter would wait for, the longest-standing
 first. Leases and waiters that are over at this entry block nobody. It looks at no more than
 DEADLOCK_SEARCH_MAX holders and waiters; a cycle that hides behind more than that is left to be ended by
@@ -26,16 +30,17 @@ def find_cycle(step: Step, tenant: TenantId, session_id: SessionId, owner: str, 
     if ref not in indexes.session_leases and ref not in indexes.session_waiters:
         # Nobody can be waiting for a session that neither holds nor queues: the ordinary case.
         return None
-    return _Search(step, tenant, session_id).run(owner, key)
+    return _Search(step, tenant, session_id, key).run(owner, key)
 
 
 class _Search:
     """One depth-first search for a way back to the session that wants to wait."""
 
-    def __init__(self, step: Step, tenant: TenantId, target: SessionId) -> None:
+    def __init__(self, step: Step, tenant: TenantId, target: SessionId, wanted: Key) -> None:
         self.step = step
         self.tenant = tenant
         self.target = target
+        self.wanted = wanted
         self.steps_left = limits.DEADLOCK_SEARCH_MAX
         self.seen: set[SessionId] = set()
         self.scanned: dict[Key, int] = {}
@@ -91,5 +96,6 @@ class _Search:
             self.steps_left -= 1
             waiter = table.waiters[queue.polled[queue.tickets[self.scanned[key]]]]
             self.scanned[key] += 1
-            if not waiter.private and not waiter_dead(self.step, waiter):
+            own = waiter.session_id == self.target and key == self.wanted
+            if not waiter.private and not own and not waiter_dead(self.step, waiter):
                 yield waiter.session_id, waiter.owner

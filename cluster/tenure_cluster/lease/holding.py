@@ -148,12 +148,13 @@ def raise_all_floors(step: Step, tenant: TenantId, key: Key) -> None:
 
 
 def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> None:
-    """End a lease without handing its key on. Its private session ends with it."""
+    """End a lease without handing its key on. Its private session ends with it. A grant that was never
+    claimed leaves no grace period: nobody knew of it, so no late write is to be waited for."""
     table = step.table
     tenant, key = lease.tenant, lease.key
     ref = (tenant, lease.lease_id)
     grace_end_ms = 0
-    if lease.grace_ms:
+    if lease.grace_ms and not lease.claim_deadline_ms:
         if reason == "expired":
             # Counted from the deadline: finding the expiry late does not prolong the grace.
             grace_end_ms = table.lease_deadline(lease) + lease.grace_ms
@@ -218,14 +219,19 @@ def _grant_waiter(step: Step, waiter: Waiter) -> None:
 
 
 def claim_lease(step: Step, lease: Lease) -> Lease:
-    """Confirm a grant that was made to a waiter; its full TTL counts from here."""
+    """Confirm a grant that was made to a waiter; its full TTL counts from here.
+
+    The deadline of a private session was the end of the claim window, which its holder was never told and
+    which may be later. An explicit session's was promised to its holder and stays if it is later."""
     table = step.table
     ref = (lease.tenant, lease.lease_id)
     claimed = replace(lease, claim_deadline_ms=0)
     table.replace_lease(ref, claimed)
     session_ref = (lease.tenant, lease.session_id)
     session = table.sessions[session_ref]
-    deadline_ms = max(session.deadline_ms, step.now_ms + session.ttl_ms)
+    deadline_ms = step.now_ms + session.ttl_ms
+    if not session.private and deadline_ms < session.deadline_ms:
+        deadline_ms = session.deadline_ms
     table.replace_session(
         session_ref, replace(session, deadline_ms=deadline_ms, renewed_wall_ms=step.wall_ms)
     )

@@ -31,7 +31,7 @@ for is bounded much lower, by the configuration."""
 
 
 def find_session(step: Step, tenant: TenantId, session_id: SessionId) -> Session | NoSession | SessionExpired:
-    """The live explicit session of that id, or the refusal. Private sessions cannot be named."""
+    """The live explicit session of that id, or the refusal. Nothing can be acquired in a private one."""
     table = step.table
     ref = (tenant, session_id)
     session = table.sessions.get(ref)
@@ -40,6 +40,19 @@ def find_session(step: Step, tenant: TenantId, session_id: SessionId) -> Session
     if session.private:
         return NoSession()
     return session if session_live(step, session) else SessionExpired()
+
+
+def find_private_lease(step: Step, tenant: TenantId, session_id: SessionId) -> Lease | SessionExpired | None:
+    """The live lease of the private session of that id; None if there is no such session. One that waits has
+    an id that nobody has been told. One that has expired is remembered by its lease."""
+    table = step.table
+    ref = (tenant, session_id)
+    lease = table.leases.get(ref)
+    if lease is not None and lease.session_id == session_id:
+        return lease if lease_live(step, lease) else SessionExpired()
+    ended = table.ended.get(ref)
+    expired = ended is not None and not ended.session_id and ended.reason == "expired"
+    return SessionExpired() if expired else None
 
 
 def find_lease(step: Step, tenant: TenantId, lease_id: str) -> Lease | Lost:
@@ -91,19 +104,14 @@ def open_session(step: Step, asked: OpenSession) -> Result:
 
 
 def renew(step: Step, asked: Renew) -> Result:
-    """Renew by a lease or by its session. The deadline never moves back."""
+    """Renew by a lease or by its session, which may be its private one. The deadline never moves back."""
     if (asked.lease_id is None) == (asked.session_id is None):
         return Invalid("a renewal has either a lease_id or a session_id")
     if asked.ttl_ms is not None and not 0 < asked.ttl_ms <= DURATION_MS_MAX:
         return Invalid("a ttl_ms is above 0")
     table = step.table
     if asked.session_id is not None:
-        session = find_session(step, asked.tenant, asked.session_id)
-        if not isinstance(session, Session):
-            return session
-        renewed = _renewed(step, session, asked.ttl_ms)
-        table.replace_session((asked.tenant, asked.session_id), renewed)
-        return SessionIs(renewed, table.lease_count(asked.tenant, asked.session_id))
+        return _renew_session(step, asked.tenant, asked.session_id, asked.ttl_ms)
     assert asked.lease_id is not None
     lease = find_lease(step, asked.tenant, asked.lease_id)
     if isinstance(lease, Lost):
@@ -112,6 +120,21 @@ def renew(step: Step, asked: Renew) -> Result:
     renewed = _renewed(step, table.sessions[ref], asked.ttl_ms)
     table.replace_session(ref, renewed)
     return Renewed(Grant(lease, renewed))
+
+
+def _renew_session(step: Step, tenant: TenantId, session_id: SessionId, ttl_ms: int | None) -> Result:
+    table = step.table
+    session: Session | NoSession | SessionExpired
+    private = find_private_lease(step, tenant, session_id)
+    if isinstance(private, Lease):
+        session = table.sessions[(private.tenant, private.session_id)]
+    else:
+        session = private or find_session(step, tenant, session_id)
+    if not isinstance(session, Session):
+        return session
+    renewed = _renewed(step, session, ttl_ms)
+    table.replace_session((session.tenant, session.session_id), renewed)
+    return SessionIs(renewed, table.lease_count(tenant, session_id))
 
 
 def _renewed(step: Step, session: Session, ttl_ms: int | None) -> Session:
@@ -124,7 +147,14 @@ def _renewed(step: Step, session: Session, ttl_ms: int | None) -> Session:
 
 
 def close_session(step: Step, asked: CloseSession) -> Result:
-    """End an explicit session with all that it holds and waits for."""
+    """End a session with all that it holds and waits for."""
+    private = find_private_lease(step, asked.tenant, asked.session_id)
+    if isinstance(private, Lease):
+        end_lease(step, private, "session_closed")
+        serve(step, private.tenant, private.key)
+        return SessionClosed(1)
+    if private is not None:
+        return private
     session = find_session(step, asked.tenant, asked.session_id)
     if not isinstance(session, Session):
         return session
