@@ -105,11 +105,13 @@ class Views:
         listed: list[results.Grant] = []
         after: str | None = None
         while True:
-            page, after = self.table.list_leases(tenant, "k", after, None, PAGE)
+            page, next_after = self.table.list_leases(tenant, "k", after, None, PAGE)
             listed += page
-            if after is None:
+            demand(bool(page) or after is None, "a page after another is empty")
+            if next_after is None:
                 break
             demand(len(page) == PAGE, "a page that is not the last is not full")
+            after = next_after
         held = [row for row in self.model.leases if row["tenant"] == tenant]
         held.sort(key=lambda row: row["key"].encode())
         same("listing", [row["key"] for row in held], [grant.lease.key for grant in listed])
