@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -17,7 +18,7 @@ from model_rules import Diverged
 from model_scripts import scripts
 from msgspec.structs import replace
 
-from tenure_cluster.lease import commands, holding
+from tenure_cluster.lease import commands, deadlock, holding
 from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
 from tenure_cluster.lease.machine import Applied, LeaseMachine
 from tenure_cluster.lease.results import Committed, Released, Renewed
@@ -281,6 +282,19 @@ def any_session_may_be_named(patch: pytest.MonkeyPatch) -> None:
     replace_function(patch, "session_live", live)
 
 
+def private_session_has_no_name(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "find_private_lease", lambda step, tenant, session_id: None)
+
+
+def session_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
+    right = deadlock._Search.__init__
+
+    def without_key(search: Any, step: Step, tenant: TenantId, target: str, wanted: str) -> None:
+        right(search, step, tenant, target, "")
+
+    patch.setattr(deadlock._Search, "__init__", without_key)
+
+
 CLASSES: list[type[Unchecked]] = [
     TokenResetOnRelease,
     RenewRevivesExpired,
@@ -310,6 +324,8 @@ PATCHES: list[Patch] = [
     grace_after_a_grant_nobody_claimed,
     claim_keeps_the_end_of_its_window,
     any_session_may_be_named,
+    private_session_has_no_name,
+    session_waits_for_itself,
 ]
 
 QUICK = settings(

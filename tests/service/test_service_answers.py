@@ -153,6 +153,20 @@ def test_a_refusal_is_a_problem_with_its_members(result: object, code: str, extr
     assert problem.detail
 
 
+@pytest.mark.parametrize("code", ["stale_token", "not_live"])
+def test_a_floor_of_zero_is_not_told_as_a_newer_grant(code: Any) -> None:
+    """The key has no state, or the slot was never granted: there is no other to have come after."""
+    assert told(results.CommitRefused(code, 0, 0, 0, 0)).detail.startswith(
+        "no grant of this key and slot is known"
+    )
+    assert told(results.CommitRefused(code, 9, 0, 0, 0)).detail.endswith("the guard's floor is 9")
+
+
+def test_a_conflict_of_revisions_is_told_as_one_whatever_the_floor() -> None:
+    refused = results.CommitRefused("revision_conflict", 9, 8, 1, 4)
+    assert told(refused).detail == "the record's revision is 4"
+
+
 def test_released_twice_and_broken_leases_are_told_apart() -> None:
     assert told(results.Released(False)).status == "released"
     assert told(results.Released(True)).status == "already_released"

@@ -223,12 +223,15 @@ def _broken(result: results.Broken, ask: Ask, now_ms: int) -> Answer:
 
 
 _COMMIT_REFUSALS: Final = {
-    "stale_token": "a newer token has been granted, the guard's floor is {floor}",
+    "stale_token": "a newer token has been issued for the key, the guard's floor is {floor}",
     "token_used": "the guard's mode allows one write per token, and token {last_token} has made its write",
     "seq_replayed": "the guard has already accepted (token {last_token}, seq {last_seq})",
-    "not_live": "the lease has ended, or is not this key's and token's; the guard's floor is {floor}",
+    "not_live": "the lease has ended, or its id and token are not of one grant; the guard's floor is {floor}",
     "revision_conflict": "the record's revision is {revision}",
 }
+
+_NEVER_GRANTED: Final = "no grant of this key and slot is known, so no token of it can write"
+"""For a floor of 0: the key has no state, or the slot was never granted."""
 
 
 def _commit_refused(result: results.CommitRefused, ask: Ask, now_ms: int) -> Answer:
@@ -238,7 +241,9 @@ def _commit_refused(result: results.CommitRefused, ask: Ask, now_ms: int) -> Ans
         "last_seq": result.last_seq,
         "revision": result.revision,
     }
-    return Problem(result.code, _COMMIT_REFUSALS[result.code].format(**extra), extra)
+    known = result.floor or result.code not in ("stale_token", "not_live")
+    detail = _COMMIT_REFUSALS[result.code].format(**extra) if known else _NEVER_GRANTED
+    return Problem(result.code, detail, extra)
 
 
 def _revision_conflict(result: results.RevisionConflict, ask: Ask, now_ms: int) -> Answer:
