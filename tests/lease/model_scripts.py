@@ -29,8 +29,15 @@ STEPS = 250
 
 TENANTS = ["acme", "acme", "acme", "zebra"]
 KEYS = ["k1", "k2", "k1", "käse/3"]
-PLACES = [(["acme"], ["k1"]), (["acme"], ["k1", "k2"]), (TENANTS, KEYS), (TENANTS, KEYS)]
-"""Where a history plays: on one key, so that long queues form, or on several."""
+PLACES = [
+    (["acme"], ["k1"], 60, 186),
+    (["acme"], ["k1", "k2"], 60, 186),
+    (["acme"], KEYS, 95, 238),
+    (TENANTS, KEYS, 60, 186),
+]
+"""Where a history plays: on one key, so that long queues form, or on several; how many of 100 acquires are
+made in an explicit session, and in how many of 256 steps time stands still. With nearly all of both, sessions
+come to wait for one another."""
 
 OWNERS = ["ann", "bob", "cy"]
 REQUESTS = ["r0", "r1", "r2", "r3"]
@@ -74,8 +81,10 @@ class Writer:
         self.minted = 0
         self.now_ms = 0
         self.keys = KEYS
+        self.explicit_percent = 60
+        self.unhurried = 186
         self.session_ids: dict[str, list[str]] = {}
-        self.places: tuple[list[str], list[str]] | None = None
+        self.places: tuple[list[str], list[str], int, int] | None = None
 
     def command(self, data: bytes) -> tuple[int, Row] | None:
         """The stamp and the command of one step; None for a step that does nothing."""
@@ -85,7 +94,7 @@ class Writer:
             return None
         if self.places is None:
             self.places = PLACES[data[-1] % len(PLACES)]
-        tenants, self.keys = self.places
+        tenants, self.keys, self.explicit_percent, self.unhurried = self.places
         at_ms = self.stamp(choices)
         self.now_ms = max(at_ms, self.model.time)
         tenant = choices.pick(tenants)
@@ -101,7 +110,7 @@ class Writer:
     def stamp(self, choices: Choices) -> int:
         now = self.model.time
         number = choices.byte()
-        if number < 186:
+        if number < self.unhurried:
             return now
         if number < 230:
             return now + 1 + choices.byte() * 4
@@ -185,15 +194,27 @@ class Writer:
             command["remember"] = row["remember"]
             if not choices.chance(10):
                 command["keys"] = [row["key"]]
-        elif choices.chance(60) and (self.session_ids.get(tenant) or choices.chance(10)):
+        elif choices.chance(self.explicit_percent) and (self.session_ids.get(tenant) or choices.chance(10)):
             command["session_id"] = self.some_session_id(choices, tenant)
+            held = [row["key"] for row in self.rows(self.model.leases, tenant)]
+            if held and choices.chance(40):
+                command["keys"] = [choices.pick(held)]
         if how % 8 == 7 and how < 170:
             command["request_id"] = choices.pick(REQUESTS)
         elif how % 8 == 6 and how < 170:
             command["remember"] = False
         if command["session_id"] is None:
             command["ttl_ms"] = choices.pick(TTLS_MS)
+        elif how < 170 and choices.chance(25):
+            self.wait_for_one_who_waits(choices, tenant, command)
         return command
+
+    def wait_for_one_who_waits(self, choices: Choices, tenant: str, command: Row) -> None:
+        """Let a session ask for what another holds that waits itself; so circles come about."""
+        waiting = {row["session_id"] for row in self.rows(self.model.waiters, tenant)}
+        keys = [row["key"] for row in self.rows(self.model.leases, tenant) if row["session_id"] in waiting]
+        if keys:
+            command |= {"keys": [choices.pick(keys)], "wait": True}
 
     def asked(self, tenant: str) -> list[Row]:
         """The acquires that may be asked again. One that need not be remembered is not asked after its

@@ -143,11 +143,17 @@ class Views:
         """The reaper is told of nothing that is not due, and is never told to look too late."""
         model, table = self.model, self.table
         now_ms = model.time + AHEAD_MS
-        for item in table.due(now_ms, DUE_MAX):
+        due = table.due(now_ms, DUE_MAX)
+        demand(len(due) <= DUE_MAX, f"{len(due)} items are due where {DUE_MAX} were asked for")
+        for item in due:
             demand(item.deadline_ms <= now_ms, f"{item} is not due at {now_ms}")
         deadlines = [model.deadline(row) for row in model.leases]
         deadlines += [row["poll_deadline_ms"] for row in model.waiters]
         deadlines += [row["deadline_ms"] for row in model.sessions if not row["private"]]
+        for state in model.keys:
+            where = (state["tenant"], state["key"])
+            if model.queue(*where) and not model.holders(*where) and state["blocked_until_ms"]:
+                deadlines.append(state["blocked_until_ms"])
         next_ms = table.next_deadline()
         if deadlines:
             demand(next_ms is not None, "something will be over, and nobody is to look")

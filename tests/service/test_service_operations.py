@@ -147,7 +147,10 @@ async def test_commits_pass_the_guard_or_say_why_not(tmp_path: Path) -> None:
         problem = await refused(ask(node, "commit", **base | {"lease_id": "other"}))
         assert problem.code == "not_live"
         accepted = await ask(node, "commit", **base, value="done", digest="sha", op_id="op")
-        assert (await ask(node, "commit", **base, value="other", op_id="op")).revision == accepted.revision
+        retried = await ask(node, "commit", **base, value="done", digest="sha", op_id="op")
+        assert retried.revision == accepted.revision
+        problem = await refused(ask(node, "commit", **base, value="other", op_id="op"))
+        assert (problem.code, problem.extra) == ("invalid", {"path": "$.op_id"})
         record = await ask(node, "get_record", key="k")
         assert (record.value, record.value_encoding, record.digest) == ("done", "utf8", "sha")
         assert (record.token, record.owner, record.revision) == (lease.token, "a", accepted.revision)
