@@ -18,14 +18,22 @@ help: ## show the targets
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Tenure needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python3.11 …)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tenure needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
+# An environment that was made by an older Python would send pip searching for ever.
+define check-python
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(VENV) was made with $$($(BIN)/python -V 2>&1), and Tenure needs 3.11 or newer: make clean, then again" >&2; exit 1; }
+endef
+
 $(VENV)/.server: pyproject.toml $(BIN)/python
+	$(check-python)
 	@echo "installing the server and the client into $(VENV)"
 	@$(PIP) install -e '.[server,speed]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(BIN)/python
+	$(check-python)
 	@echo "installing the server, the client and the test tools into $(VENV)"
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.server
