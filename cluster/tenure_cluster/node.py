@@ -31,6 +31,7 @@ from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
 from tenure_cluster.raft.engine import PackageNotAudited
 from tenure_cluster.raft.log import InconsistentLog
+from tenure_cluster.raft.members_file import MembersDiffer
 from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
 from tenure_cluster.service.lease_service import LeaseService
@@ -206,7 +207,9 @@ def run(config: Config, on_started: Callable[[], None] | None = None) -> None:
 
 
 class Mint:
-    """Draws unguessable ids, of letters, digits, `-` and `_`. The system is asked for many at once."""
+    """Draws unguessable ids, of letters, digits, `-` and `_`, that don't begin like an option. The system
+    is asked for many at once.
+    """
 
     def __init__(self) -> None:
         self._pool = b""
@@ -218,7 +221,8 @@ class Mint:
             self._at = 0
         drawn = self._pool[self._at : self._at + ID_BYTES]
         self._at += ID_BYTES
-        return urlsafe_b64encode(drawn).rstrip(b"=").decode()
+        minted = urlsafe_b64encode(drawn).rstrip(b"=").decode()
+        return f"A{minted[1:]}" if minted.startswith("-") else minted
 
 
 def die(error: BaseException) -> None:
@@ -268,6 +272,8 @@ def _start_error(config: Config, error: Exception) -> StartError | None:
         return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_DAMAGED)
     if isinstance(error, PackageNotAudited):
         return StartError(str(error), EXIT_START)
+    if isinstance(error, MembersDiffer):
+        return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_CONFIG)
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else str(error)
         if error.errno in _ADDRESS_FAULTS and error.filename is None:

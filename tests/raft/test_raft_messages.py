@@ -32,7 +32,16 @@ def test_every_message_is_decoded_as_it_was(message: wire.Inbound) -> None:
 
 def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
     assert [msgpack.unpackb(wire.encode(message))[0] for message in SAMPLES] == [4, 6, *range(16, 25)]
-    assert msgpack.unpackb(wire.encode(wire.Hello(1, "c", "a", "b", 2, 3))) == [1, 1, "c", "a", "b", 2, 3]
+    assert msgpack.unpackb(wire.encode(wire.Hello(1, "c", "a", "b", 2, 3, ["a"]))) == [
+        1,
+        1,
+        "c",
+        "a",
+        "b",
+        2,
+        3,
+        ["a"],
+    ]
 
 
 @pytest.mark.parametrize(

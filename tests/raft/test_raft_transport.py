@@ -116,7 +116,15 @@ async def call(end: End) -> AsyncIterator[Caller]:
 
 
 def hello(**changes: object) -> bytes:
-    fields = {"version": 1, "cluster_id": "c", "node_id": "n2", "to": "n1", "incarnation": 7, "epoch": 1}
+    fields: dict[str, object] = {
+        "version": 1,
+        "cluster_id": "c",
+        "node_id": "n2",
+        "to": "n1",
+        "incarnation": 7,
+        "epoch": 1,
+    }
+    fields["members"] = ["n1", "n2"]
     return frame(wire.Hello(**(fields | changes)))  # type: ignore[arg-type]
 
 
@@ -140,8 +148,10 @@ async def test_a_peer_that_says_who_it_is_is_welcome_and_heard() -> None:
         ({"node_id": "n9"}, "'n9' is not another member"),
         ({"node_id": "n1"}, "'n1' is not another member"),
         ({"to": "n3"}, "meant for 'n3'"),
+        ({"members": ["n1", "n2", "n3"]}, "counts n1, n2, n3 as members, this node n1, n2"),
+        ({"members": ["n2"]}, "counts n2 as members, this node n1, n2"),
     ],
-    ids=["version", "cluster", "stranger", "itself", "misdirected"],
+    ids=["version", "cluster", "stranger", "itself", "misdirected", "more members", "fewer members"],
 )
 async def test_others_are_told_why_and_never_heard(changes: dict[str, object], reason: str) -> None:
     async with one_end() as end, call(end) as caller:

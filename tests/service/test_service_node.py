@@ -13,7 +13,7 @@ import pytest
 from service_cluster import QUICK, free_ports, until
 
 from tenure_cluster.config import Config, load, to_toml
-from tenure_cluster.node import EXIT_DAMAGED, EXIT_FATAL, EXIT_START, Mint, Node, StartError
+from tenure_cluster.node import EXIT_CONFIG, EXIT_DAMAGED, EXIT_FATAL, EXIT_START, Mint, Node, StartError
 from tenure_cluster.raft.types import RaftOptions
 from tenure_cluster.settings import Http, Leases, Member, Peer
 
@@ -141,6 +141,29 @@ async def test_the_data_of_another_cluster_or_node_is_refused(
     assert next(iter(changes.values())) in str(error)
 
 
+async def test_data_of_other_members_is_refused_naming_both(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    node = Node(config)
+    await node.start()
+    await node.stop()
+    more = {**config.members, "n2": Member(peer="127.0.0.1:1", http="http://127.0.0.1:2")}
+    error = await failure(Node(configured_like(config, members=more)))
+    assert error.exit_code == EXIT_CONFIG
+    assert "a cluster of n1, and the configuration names n1, n2" in str(error)
+    again = Node(config)
+    await again.start()
+    await again.stop()
+
+
+async def test_a_node_without_data_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node = Node(configured(tmp_path))
+    for expected in (1, 0):
+        caplog.clear()
+        await node.start()
+        await node.stop()
+        assert len([record for record in caplog.records if "starts empty" in record.message]) == expected
+
+
 def configured_like(config: Config, **changes: object) -> Config:
     fields = {name: getattr(config, name) for name in config.__struct_fields__}
     return Config(**fields | changes)  # type: ignore[arg-type]
@@ -228,6 +251,7 @@ def test_minted_ids_are_long_plain_and_never_the_same() -> None:
     mint, other = Mint(), Mint()
     ids = {each() for _ in range(5_000) for each in (mint, other)}
     assert len(ids) == 10_000
+    assert not any(each.startswith("-") for each in ids)
     assert {len(each) for each in ids} == {22}
     assert all(each.replace("-", "").replace("_", "").isalnum() and each.isascii() for each in ids)
 

@@ -19,7 +19,7 @@ from tenure_cluster.raft import messages as wire
 
 logger = logging.getLogger(__name__)
 
-HELLO_BYTES_MAX: Final = 1024
+HELLO_BYTES_MAX: Final = 16_384
 HELLO_TIMEOUT_S: Final = 3.0
 PING_INTERVAL_S: Final = 1.0
 UNANSWERED_PINGS_MAX: Final = 3

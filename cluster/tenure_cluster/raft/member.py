@@ -12,6 +12,7 @@ from tenure_cluster.raft.disk import Disk
 from tenure_cluster.raft.engine import verify_package
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
+from tenure_cluster.raft.members_file import check_members, warn_if_empty
 from tenure_cluster.raft.proposals import Done
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
@@ -100,9 +101,12 @@ class Raft:
     async def start(self) -> None:
         """Recover from the disk, listen, dial.
 
-        Raises PackageNotAudited, JournalDamaged, SnapshotDamaged, OSError: nothing was started then.
+        Raises PackageNotAudited, MembersDiffer, JournalDamaged, SnapshotDamaged, OSError: nothing was
+        started then.
         """
         verify_package()
+        members = [self._node_id, *self._peers]
+        warn_if_empty(self._disk, members)
         info = self._store.latest()
         journal = Journal.open(
             self._disk,
@@ -112,6 +116,11 @@ class Raft:
             segment_bytes=self._options.journal_segment_bytes,
             snapshot=None if info is None else info.boundary,
         )
+        try:
+            check_members(self._disk, members)
+        except BaseException:
+            journal.close()
+            raise
         if info is not None:
             self._machine.restore(self._store.chunks(info))
         consensus = Consensus(

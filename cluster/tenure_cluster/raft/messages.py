@@ -38,6 +38,8 @@ class Hello(_Message, frozen=True, tag=1):
     to: Name
     incarnation: Natural
     epoch: Natural
+    members: Annotated[list[Name], msgspec.Meta(max_length=64)]
+    """All members that the dialling node knows of, itself among them, in the order of names."""
 
 
 class Welcome(_Message, frozen=True, tag=2):

@@ -73,6 +73,7 @@ class Transport:
         self.accepted: dict[Accepted, None] = {}
         self._node_id = node_id
         self._cluster_id = cluster_id
+        self._members = sorted([node_id, *peers])
         self._peers = {peer: split_address(address) for peer, address in peers.items()}
         self._listen = split_address(listen)
         self._clock = clock
@@ -173,7 +174,13 @@ class Transport:
 
     def hello(self, peer: str, epoch: int) -> wire.Hello:
         return wire.Hello(
-            wire.PROTOCOL_VERSION, self._cluster_id, self._node_id, peer, self.incarnation, epoch
+            wire.PROTOCOL_VERSION,
+            self._cluster_id,
+            self._node_id,
+            peer,
+            self.incarnation,
+            epoch,
+            self._members,
         )
 
     def link_changed(self, link: Dialled) -> None:
@@ -222,6 +229,9 @@ class Transport:
             return f"cluster_id {hello.cluster_id!r}, this node is of {self._cluster_id!r}"
         if hello.node_id not in self._peers:
             return f"{hello.node_id!r} is not another member of this cluster"
+        if hello.members != self._members:
+            # Another list of members is another majority.
+            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._members)}"
         if hello.to != self._node_id:
             return f"meant for {hello.to!r}, this is {self._node_id!r}"
         known = self._greetings.get(hello.node_id)
