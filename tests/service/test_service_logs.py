@@ -52,3 +52,19 @@ def test_an_exception_stays_on_the_record_in_json() -> None:
         logging.getLogger("tenure.x").exception("failed")
     [line] = stream.getvalue().splitlines()
     assert "ValueError: odd" in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_shows_no_values_of_variables(form: logs.Format) -> None:
+    def fails(lease_id: str) -> None:
+        raise ValueError("broken")
+
+    stream = io.StringIO()
+    logs.configure("info", form, stream)
+    try:
+        fails("a-secret-of-the-holder"[:22])
+    except ValueError:
+        logging.getLogger("tenure.x").critical("stopping", exc_info=True)
+    written = stream.getvalue()
+    assert "ValueError: broken" in written
+    assert "a-secret-of-the-holder'" not in written

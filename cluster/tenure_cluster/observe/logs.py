@@ -28,7 +28,11 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
     if form == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        last = [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+        # Plain: a traceback with the values of variables would show lease ids to whoever reads the log.
+        plain = structlog.dev.plain_traceback
+        last = [
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, exception_formatter=plain)
+        ]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
