@@ -14,6 +14,10 @@ A request can be over before its caller knows that it was granted: the cluster g
 the connection of its poll breaks, for it can't tell a caller that has gone from a broken network; and a grant
 that isn't claimed in time passes to the next waiter. A caller that is still there, has time left and did not
 choose the request_id itself then queues anew under another, at the end of the line.
+
+All of it together takes the time that a call is given, or the time to wait and one attempt more if that is
+longer. What must still be done after that, to confirm a grant or to take an unanswered acquire back, gets
+CLOSING_S each.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ from tenure.errors import (
 ABANDON_TIMEOUT_S: Final = 2.0
 """How long giving up may take. A waiter that could not be abandoned leaves the queue by its silence, a
 grant at its TTL."""
+CLOSING_S: Final = 0.5
+"""What confirming and giving up are given even if the time is over. With a leader they take milliseconds."""
 CONFIRM_AFTER_S: Final = 0.25
 """A grant whose answer took longer than this is renewed before it is handed out."""
 
@@ -53,7 +59,9 @@ class Acquisition:
     def __init__(self, calls: Calls, body: dict[str, Any], *, wait_s: float, request_id: str | None) -> None:
         self._calls = calls
         self._body = body
-        self._wait_until = now_s() + wait_s if wait_s else None
+        begun_at = now_s()
+        self._wait_until = begun_at + wait_s if wait_s else None
+        self._end = begun_at + max(calls.timeout_s, wait_s + calls.attempt_timeout_s if wait_s else 0.0)
         self._callers_id = request_id is not None
         self._request_id = request_id or mint_id()
         self._call: Call[Acquired] | None = None
@@ -79,7 +87,8 @@ class Acquisition:
     async def _ask(self) -> Answer[Acquired]:
         while True:
             body = {**self._body, "request_id": self._request_id}
-            self._call = self._calls.call(_requests.acquire(body, self._wait_until))
+            left_s = max(self._end - now_s(), 0.0)
+            self._call = self._calls.call(_requests.acquire(body, self._wait_until), timeout_s=left_s)
             try:
                 answer = await self._calls.perform(self._call)
             except LeaseLost as lost:
@@ -89,6 +98,9 @@ class Acquisition:
                 continue
             self._has_place = True
             return answer
+
+    def _closing_s(self) -> float:
+        return max(self._end - now_s(), CLOSING_S)
 
     def _is_over(self) -> bool:
         return self._wait_until is None or now_s() >= self._wait_until
@@ -110,7 +122,8 @@ class Acquisition:
         if now_s() - answer.sent_at <= CONFIRM_AFTER_S:
             return grant
         try:
-            return (await self._calls.ask(_requests.renew(lease_id=grant.lease_id))).lease
+            renew = _requests.renew(lease_id=grant.lease_id)
+            return (await self._calls.ask(renew, timeout_s=self._closing_s())).lease
         except LeaseLost as lost:
             self._has_place = False
             if not self._may_begin_anew():
@@ -124,7 +137,7 @@ class Acquisition:
         key = self._body["key"]
         holder: Holder | None = None
         try:
-            async with asyncio.timeout(ABANDON_TIMEOUT_S):
+            async with asyncio.timeout(min(self._closing_s(), ABANDON_TIMEOUT_S)):
                 holders = (await self._calls.ask(_requests.queue(key))).holders
             holder = holders[0] if holders else None
         except (TenureError, TimeoutError):
@@ -162,7 +175,8 @@ class Acquisition:
         """True if it is certain that nothing is left."""
         request = _requests.abandon(request_id=self._request_id, session_id=self._body.get("session_id"))
         try:
-            await self._calls.perform(self._calls.call(request, timeout_s=ABANDON_TIMEOUT_S))
+            timeout_s = min(self._closing_s(), ABANDON_TIMEOUT_S)
+            await self._calls.perform(self._calls.call(request, timeout_s=timeout_s))
         except TenureError:
             return False
         return True

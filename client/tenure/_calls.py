@@ -41,8 +41,8 @@ class Calls:
     ) -> None:
         urls = parse_endpoints(endpoints)
         self.endpoints = Endpoints(urls, first=random.randrange(len(urls)))
-        self._timeout_s = timeout_s
-        self._attempt_timeout_s = attempt_timeout_s
+        self.timeout_s = timeout_s
+        self.attempt_timeout_s = attempt_timeout_s
         self._http = Http(credential=credential)
         self._left_behind: set[asyncio.Task[bool]] = set()
 
@@ -54,8 +54,8 @@ class Calls:
             request,
             endpoints or self.endpoints,
             now=now_s(),
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
-            attempt_timeout_s=self._attempt_timeout_s,
+            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
+            attempt_timeout_s=self.attempt_timeout_s,
             draw=random.random,
         )
 
@@ -77,9 +77,9 @@ class Calls:
                 if answer is not None:
                     return answer
 
-    async def ask(self, request: Request[A]) -> A:
+    async def ask(self, request: Request[A], *, timeout_s: float | None = None) -> A:
         """Just the value of the answer."""
-        return (await self.perform(self.call(request))).value
+        return (await self.perform(self.call(request, timeout_s=timeout_s))).value
 
     async def find(self, request: Request[A]) -> A | None:
         """The value, or None if what the call names is not there."""

@@ -3,6 +3,7 @@ and not answered."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,9 @@ class Http:
     """A pool of connections, opened on first use. To be used from one event loop."""
 
     def __init__(self, *, credential: str | None) -> None:
+        # Loaded here and not at the first attempt, whose time has begun to run by then.
+        import aiohttp  # noqa: F401
+
         self._headers = {"Accept": "application/json", "User-Agent": "tenure-client"}
         if credential is not None:
             self._headers["Authorization"] = f"Bearer {credential}"
@@ -84,7 +88,12 @@ class Http:
                 data=attempt.body,
                 headers=headers,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=attempt.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+                timeout=aiohttp.ClientTimeout(
+                    total=attempt.timeout_s,
+                    sock_connect=CONNECT_TIMEOUT_S,
+                    # Above it, aiohttp would round the end up to a whole second.
+                    ceil_threshold=math.inf,
+                ),
                 trace_request_ctx=progress,
             ) as response:
                 return response.status, response.headers, await _read(response)

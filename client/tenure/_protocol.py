@@ -17,6 +17,11 @@ attempt is in doubt, and the call could have had an effect, it can only end by a
 OutcomeUnknown. ``doubtful`` says so to the caller: an attempt may still be under way and arrive after an
 answer to a later one, so whoever gives up an acquire must abandon it.
 
+A node that knows no leader waits a while for one before it refuses. An attempt that the deadline would cut off
+before such a refusal could come makes out of a certain "not executed" a doubt, and gains nothing. So the last
+attempt of a call that is certain up to then is the last one with time for a refusal as slow as those before;
+LAST_ATTEMPT_FACTOR times that, because no two take the same.
+
 The nodes are tried one after another at once; only after a round through all of them comes a pause, which
 doubles from 50 ms to 1 s and carries jitter, so that clients don't come back in step. Retry-After isn't
 followed for no_leader and no_quorum: elections end within a fraction of the whole seconds in which that
@@ -44,6 +49,8 @@ BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 RETRY_AFTER_MAX_S: Final = 30.0
 """Longest Retry-After that is followed; a larger one is cut to it."""
+
+LAST_ATTEMPT_FACTOR: Final = 1.25
 
 LEADER_HEADER: Final = "X-Tenure-Leader"
 REQUEST_ID_HEADER: Final = "X-Request-Id"
@@ -103,6 +110,8 @@ class Call(Generic[A]):
         self._rounds = 0
         self._tried: set[str] = set()
         self._pause_until = now
+        self._refusal_took_s = 0.0
+        """The longest that a node took to say "not executed", beyond the time it was asked to wait."""
         self._code = "unreachable"
         self._faults: dict[str, str] = {}
 
@@ -111,7 +120,7 @@ class Call(Generic[A]):
         after the pause."""
         remaining_s = self._deadline - now
         pause_s = self._pause_until - now
-        if self.attempted and remaining_s <= max(pause_s, 0.0):
+        if self.attempted and remaining_s - max(pause_s, 0.0) <= self._needed_s():
             self._give_up()
         if pause_s > 0:
             return Pause(pause_s)
@@ -135,10 +144,15 @@ class Call(Generic[A]):
             once=not self.request.repeatable,
         )
 
+    def _needed_s(self) -> float:
+        """Another attempt is made only if there is more time left than this."""
+        if self.request.reads or self.doubtful:
+            return 0.0
+        return min(self._refusal_took_s * LAST_ATTEMPT_FACTOR, self._attempt_timeout_s)
+
     def failed(self, attempt: Attempt, now: float, why: str, *, sent: bool) -> None:
         """No answer came. ``sent`` is false only if the request certainly did not reach the node. Raises
         OutcomeUnknown if the call must not be made again."""
-        self._code = "unreachable"
         self._faults[attempt.url] = why
         self._endpoints.failed(attempt.url, now)
         if sent:
@@ -161,6 +175,9 @@ class Call(Generic[A]):
         self._faults[attempt.url] = problem.detail or problem.code
         if problem.kind == "unknown":
             self._in_doubt(f"{attempt.url}: {problem.detail or problem.code}", problem.request_id)
+        else:
+            took_s = now - attempt.sent_at - self.request.wait_s(attempt.sent_at)
+            self._refusal_took_s = max(self._refusal_took_s, took_s)
         self._refused_for_now(attempt.url, now, problem)
         return None
 

@@ -282,3 +282,69 @@ def test_a_poll_is_tried_until_its_waiting_time_is_over_even_beyond_the_usual_ti
     of.failed(attempt(of, 51.0), 62.5, "no answer", sent=True)
     with pytest.raises(OutcomeUnknown):
         of.next(63.0)
+
+
+# The time that a call is given.
+
+
+def rounds(of: Call, refusal_s: float, until_s: float) -> tuple[float, TenureError]:
+    """Let every attempt be refused with no_leader after `refusal_s`, or be cut off by its own time-out. When
+    and how the call ended."""
+    now = 0.0
+    while now < until_s * 2:
+        try:
+            step = of.next(now)
+        except TenureError as error:
+            return now, error
+        if isinstance(step, Pause):
+            now += step.seconds
+        elif step.timeout_s < refusal_s:
+            now += step.timeout_s
+            of.failed(step, now, f"no answer within {step.timeout_s:.1f} s", sent=True)
+        else:
+            now += refusal_s
+            of.received(step, now, 503, {}, b'{"code":"no_leader","detail":"no leader is known"}')
+    raise AssertionError("the call did not end")
+
+
+@pytest.mark.parametrize("timeout_s", [2.5, 3.0, 5.0, 7.9, 10.0])
+@pytest.mark.parametrize("name", ["acquire", "commit", "release", "break"])
+def test_refusals_that_took_long_are_not_turned_into_doubt_by_a_last_attempt_that_is_cut_off(
+    name: str, timeout_s: float
+) -> None:
+    of = call(CALLS[name], A, timeout_s=timeout_s)
+    ended_at, error = rounds(of, 2.0, timeout_s)
+    assert type(error) is ClusterUnavailable
+    assert error.code == "no_leader"
+    assert not of.doubtful
+    assert timeout_s - 2.0 * 1.25 - BACKOFF_MAX_S <= ended_at <= timeout_s
+
+
+def test_quick_refusals_are_tried_again_until_the_time_is_over() -> None:
+    of = call(CALLS["renew"], A, timeout_s=3.0)
+    ended_at, error = rounds(of, 0.01, 3.0)
+    assert type(error) is ClusterUnavailable
+    assert 3.0 - BACKOFF_MAX_S <= ended_at <= 3.0
+
+
+def test_reads_are_tried_to_the_end_because_nothing_is_in_doubt() -> None:
+    ended_at, error = rounds(call(CALLS["get"], A, timeout_s=5.0), 2.0, 5.0)
+    assert type(error) is ClusterUnavailable
+    assert ended_at == 5.0
+
+
+def test_waiting_at_the_server_does_not_count_as_a_slow_refusal() -> None:
+    of = call(_requests.acquire(ACQUIRE, wait_until=60.0), A)
+    at = attempt(of, 0.0)
+    of.received(at, 9.0, 503, {}, b'{"code":"no_leader"}')
+    assert isinstance(of.next(9.0), Pause)
+    assert isinstance(of.next(62.0), Attempt)
+
+
+def test_a_refusal_is_what_the_call_ends_as_even_if_other_nodes_are_unreachable() -> None:
+    of = call(CALLS["renew"], A, B, timeout_s=1.0)
+    answer(of, 0.0, 503, {"code": "no_leader", "detail": "no leader is known"})
+    of.failed(attempt(of), 0.0, "connection refused", sent=False)
+    with pytest.raises(ClusterUnavailable, match="no leader is known") as raised:
+        of.next(1.0)
+    assert raised.value.code == "no_leader"
