@@ -156,6 +156,12 @@ class Node:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
         self._front = front
+        if raft.started_empty:
+            _log.warning(
+                "there is no data yet: this node starts empty, as one of %s. If it has run before, its data "
+                "is missing: stop it and bring that back, for it has forgotten what it promised the others",
+                ", ".join(sorted(config.members)),
+            )
         _log.info(
             "node %s of cluster %s serves at %s, %d members, data in %s",
             config.node_id,

@@ -160,6 +160,7 @@ async def test_a_node_without_data_says_so_once(tmp_path: Path, caplog: pytest.L
     for expected in (1, 0):
         caplog.clear()
         await node.start()
+        await until(node.service.ready, "the node to serve")
         await node.stop()
         assert len([record for record in caplog.records if "starts empty" in record.message]) == expected
 

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,22 +97,42 @@ class Layout:
 
 @contextmanager
 def directory_lock(data_dir: Path) -> Iterator[None]:
-    """One `tenured dev` on a directory at a time; makes the directory. Raises DevError."""
+    """One `tenured dev` on a directory at a time; makes the directory, and takes it away again if no cluster
+    came to be in it. Raises DevError."""
+    data_dir = data_dir.absolute()
+    path = data_dir / "dev.lock"
+    made = [directory for directory in (data_dir, *data_dir.parents) if not directory.exists()]
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(data_dir / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise DevError(f"{data_dir} can't be written: {error.strerror}; choose another --data-dir") from error
+        raise DevError(f"{data_dir} can't be used: {error.strerror}; choose another --data-dir") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The file may have been taken away by its last holder between our opening and our locking it.
+            if os.fstat(descriptor).st_ino != os.stat(path).st_ino:
+                raise BlockingIOError
         except OSError as error:
             raise DevError(
                 f"{data_dir} is in use by another tenured dev: stop that, or choose another --data-dir"
             ) from error
-        yield
+        try:
+            yield
+        finally:
+            if not any(data_dir.glob("n*/tenured.toml")):
+                _take_away(path, made)
     finally:
         os.close(descriptor)
+
+
+def _take_away(lock: Path, made: Sequence[Path]) -> None:
+    try:
+        lock.unlink()
+        for directory in made:
+            directory.rmdir()
+    except OSError:
+        pass  # somebody has put something there, or it has gone already
 
 
 def prepare(data_dir: Path, nodes: int | None, http_port: int | None, peer_port: int | None) -> Layout:
@@ -192,10 +212,12 @@ def _addresses(layout: Layout) -> Iterator[tuple[int, str, str]]:
 
 
 def _refuse_running(layout: Layout) -> None:
-    for node in layout.nodes:
-        pid = running_pid(node.data_dir)
-        if pid is not None:
-            raise DevError(f"{node.node_id} of {layout.data_dir} still runs: stop it first (kill {pid})")
+    pids = {node.node_id: running_pid(node.data_dir) for node in layout.nodes}
+    running = {node_id: pid for node_id, pid in pids.items() if pid is not None}
+    if running:
+        some = f"{', '.join(running)} of {layout.data_dir} still {'runs' if len(running) == 1 else 'run'}"
+        them = "it" if len(running) == 1 else "them"
+        raise DevError(f"{some}: stop {them} first (kill {' '.join(map(str, running.values()))})")
 
 
 def _check_ports(layout: Layout) -> None:

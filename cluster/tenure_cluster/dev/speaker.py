@@ -19,10 +19,11 @@ class Speaker:
         self._as_json = as_json
 
     def starting(self, layout: Layout) -> None:
+        count = len(layout.nodes)
         what = "starting the cluster again" if layout.resumed else "starting a new cluster"
         self._say(
             "starting",
-            f"tenured: {what}, {len(layout.nodes)} nodes, in {layout.data_dir}",
+            f"tenured: {what}, {count} node{'' if count == 1 else 's'}, in {layout.data_dir}",
             data_dir=str(layout.data_dir),
             resumed=layout.resumed,
         )
@@ -40,8 +41,18 @@ class Speaker:
         ]
         self._say("serving", "\n".join(lines), nodes=nodes)
 
-    def died(self, node: DevNode, pid: int, how: str, others: Sequence[str]) -> None:
-        rest = f"the others go on ({', '.join(others)})" if others else "none is left"
+    def died(self, node: DevNode, pid: int, how: str, others: Sequence[str], total: int) -> None:
+        """``others`` are the nodes that run, of ``total``."""
+        missing = total // 2 + 1 - len(others)
+        if not others:
+            rest = "none is left"
+        elif missing > 0:
+            rest = (
+                f"no majority is left ({', '.join(others)} of {total}): nothing is granted until "
+                f"{missing} more {'runs' if missing == 1 else 'run'}"
+            )
+        else:
+            rest = f"the others go on ({', '.join(others)})"
         again = shlex.join([*_own_command(), "run", "--config", str(node.config_path)])
         self._say(
             "died",
@@ -49,6 +60,7 @@ class Speaker:
             node=node.node_id,
             pid=pid,
             how=how,
+            majority=missing <= 0,
             again=again,
         )
 

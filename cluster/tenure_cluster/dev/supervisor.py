@@ -145,7 +145,7 @@ class Supervisor:
         child, pid = self._children[node.node_id], self._pids[node.node_id]
         how = _ending(child.returncode) if child.pid == pid and child.returncode is not None else "has ended"
         others = [other.node_id for other in self._layout.nodes if other.node_id not in self._dead]
-        self._speaker.died(node, pid, how, others)
+        self._speaker.died(node, pid, how, others, len(self._layout.nodes))
 
     # -- stop
 

@@ -12,7 +12,7 @@ from tenure_cluster.raft.disk import Disk
 from tenure_cluster.raft.engine import verify_package
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
-from tenure_cluster.raft.members_file import check_members, warn_if_empty
+from tenure_cluster.raft.members_file import check_members
 from tenure_cluster.raft.proposals import Done
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
@@ -65,6 +65,8 @@ class Raft:
         self._options = options
         self._on = on
         self._stopping = False
+        self.started_empty = False
+        """Whether it had no log and no vote when it started: a new member, or one that lost its data."""
         self._store = SnapshotStore(disk, cluster_id)
         self._pump = Pump(
             peers=self._peers,
@@ -106,7 +108,6 @@ class Raft:
         """
         verify_package()
         members = [self._node_id, *self._peers]
-        warn_if_empty(self._disk, members)
         info = self._store.latest()
         journal = Journal.open(
             self._disk,
@@ -133,6 +134,7 @@ class Raft:
             boundary=None if info is None else info.boundary,
             on=self._on,
         )
+        self.started_empty = consensus.replica.last_index <= 1 and consensus.replica.term == 0
         journal.sync_now()
         consensus.synced()
         self._pump.begin(consensus, journal, self._transport)

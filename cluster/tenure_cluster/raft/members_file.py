@@ -6,14 +6,11 @@ between nodes the same list is compared when a link is opened (transport.py). Ad
 may not.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Final
 
 from tenure_cluster.raft.codec import Malformed, pack, unpack
 from tenure_cluster.raft.disk import Disk
-
-logger = logging.getLogger(__name__)
 
 NAME: Final = "members"
 BYTES_MAX: Final = 65_536
@@ -21,16 +18,6 @@ BYTES_MAX: Final = 65_536
 
 class MembersDiffer(Exception):
     """The configuration names other members than the data directory was made for, or that can't be told."""
-
-
-def warn_if_empty(disk: Disk, members: Iterable[str]) -> None:
-    """Say so before the first start: a node that has lost its data looks exactly like a new one."""
-    if not any(name.startswith(("journal-", "snapshot-")) for name in disk.names()):
-        logger.warning(
-            "there is no data yet: this node starts empty, as one of %s. If it has run before, its data is "
-            "missing: stop it and bring the data back, since it has forgotten what it promised to the others",
-            ", ".join(sorted(members)),
-        )
 
 
 def check_members(disk: Disk, members: Iterable[str]) -> None:
