@@ -2,7 +2,7 @@
 
     async with tenure.connect("http://127.0.0.1:7601,http://127.0.0.1:7602") as client:
         grant = await client.acquire("payment/security/42", owner="agent-a", ttl=30)
-        await client.commit(grant.key, grant, mode="once", value=b"paid")
+        await client.commit(grant.key, lease_id=grant.lease_id, token=grant.token, value="paid")
         await client.release(grant.lease_id)
 
 Importing this module loads nothing but the errors; the client and the HTTP library come with ``connect``.

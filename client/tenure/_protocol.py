@@ -17,10 +17,10 @@ attempt is in doubt, and the call could have had an effect, it can only end by a
 OutcomeUnknown. ``doubtful`` says so to the caller: an attempt may still be under way and arrive after an
 answer to a later one, so whoever gives up an acquire must abandon it.
 
-A node that knows no leader waits a while for one before it refuses. An attempt that the deadline would cut off
-before such a refusal could come makes out of a certain "not executed" a doubt, and gains nothing. So the last
-attempt of a call that is certain up to then is the last one with time for a refusal as slow as those before;
-LAST_ATTEMPT_FACTOR times that, because no two take the same.
+A node that knows no leader waits a while for one before it refuses. An attempt that the deadline cuts off
+before such a refusal can come would make a doubt out of a certain "not executed", and gain nothing. So the
+last attempt of a call that is certain up to then is the last one with time for a refusal as slow as those
+before, and LAST_ATTEMPT_FACTOR times that, because no two take the same.
 
 The nodes are tried one after another at once; only after a round through all of them comes a pause, which
 doubles from 50 ms to 1 s and carries jitter, so that clients don't come back in step. Retry-After isn't

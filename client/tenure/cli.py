@@ -6,55 +6,26 @@ unknown.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-import click
-
-from tenure import __version__
-from tenure._cli import leases, records, status
-from tenure._cli.base import common_options
-from tenure._cli.console import USAGE
-
-EPILOG = """\b
-Examples:
-  tenure acquire payment/security/42 --ttl 30s --owner agent-a
-  tenure get payment/security/42
-  tenure status
-\b
-Exit codes: 0 done; 1 refused (held, stale, not found); 2 usage;
-3 no leader, unreachable, or the outcome unknown.
-Durations are written as 30s, 500ms, 2m, 1h. Keys may hold slashes."""
-
-
-@click.group(
-    epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
-@click.version_option(__version__, prog_name="tenure")
-def cli() -> None:
-    """Leases bounded in time, fenced by tokens that only rise."""
-
-
-cli.params += common_options()
-for _command in (
-    leases.acquire,
-    leases.renew,
-    leases.release,
-    leases.get,
-    leases.list_,
-    leases.queue,
-    leases.break_,
-    records.commit,
-    records.record,
-    status.status,
-):
-    cli.add_command(_command)
-
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    # Ctrl-C while the libraries load simply ends the process: nothing has begun that wants to be told.
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import click
+
+    from tenure._cli.console import USAGE
+    from tenure._cli.group import cli
+
     try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = cli.main(args=arguments, prog_name="tenure", standalone_mode=False)
     except click.ClickException as error:
         error.show()

@@ -13,6 +13,7 @@ import pytest
 
 from tenure_cluster.config import load
 from tenure_cluster.dev.layout import DevError, Layout, directory_lock, prepare
+from tenure_cluster.dev.speaker import Speaker
 from tenure_cluster.pid_file import NodeRuns, PidFile, running_pid
 
 
@@ -147,9 +148,22 @@ def test_a_directory_serves_one_development_cluster_at_a_time(tmp_path: Path) ->
         pass
 
 
+def test_a_directory_in_which_no_cluster_came_to_be_is_left_as_it_was(tmp_path: Path) -> None:
+    with directory_lock(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").write_text("")
+    with directory_lock(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    with directory_lock(tmp_path / "c"):
+        lay_out(tmp_path / "c", 1)
+    assert (tmp_path / "c" / "dev.lock").exists()
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DevError, match="file/x can't be written"), directory_lock(tmp_path / "file" / "x"):
+    with pytest.raises(DevError, match="file/x can't be used"), directory_lock(tmp_path / "file" / "x"):
         pass
 
 
@@ -191,3 +205,29 @@ def test_a_running_node_is_named_before_its_ports_are_found_in_use(tmp_path: Pat
         with pytest.raises(DevError, match=rf"n1 of .* still runs: stop it first \(kill {os.getpid()}\)"):
             prepare(tmp_path, None, None, None)
         pid_file.release()
+
+
+def test_all_nodes_that_still_run_are_named_at_once(tmp_path: Path) -> None:
+    layout = lay_out(tmp_path, 3)
+    taken = []
+    for node in layout.nodes[1:]:
+        node.data_dir.mkdir()
+        taken.append(PidFile(node.data_dir))
+    pid = os.getpid()
+    with pytest.raises(DevError, match=rf"n2, n3 of .* still run: stop them first \(kill {pid} {pid}\)"):
+        prepare(tmp_path, None, None, None)
+    for pid_file in taken:
+        pid_file.release()
+
+
+def test_a_death_is_told_with_what_it_means_for_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = lay_out(tmp_path, 3)
+    speaker = Speaker(as_json=False)
+    for others in (["n1", "n2"], ["n1"], []):
+        speaker.died(layout.nodes[2], 7, "was ended by SIGKILL", others, 3)
+    one, two, three = capsys.readouterr().out.splitlines()
+    assert "the others go on (n1, n2)" in one
+    assert "no majority is left (n1 of 3): nothing is granted until 1 more runs" in two
+    assert "none is left" in three

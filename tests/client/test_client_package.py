@@ -46,7 +46,7 @@ def test_import_is_light_and_loads_neither_the_http_library_nor_the_server() -> 
 
 
 def test_the_whole_client_loads_without_the_server_and_without_what_only_the_server_needs() -> None:
-    loaded = _imported("import tenure, tenure.cli; tenure.connect(); import tenure._http, aiohttp")["modules"]
+    loaded = _imported("import tenure, tenure._cli.group; tenure.connect(); import aiohttp")["modules"]
     roots = {name.partition(".")[0] for name in loaded}
     assert roots.isdisjoint({"tenure_cluster", "pysyncobj", "msgpack", "structlog", "uvloop"})
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from dev_process import DevProcess, environment, until
 
-from tenure.cli import cli
+from tenure._cli.group import cli
 
 pytestmark = pytest.mark.process
 
@@ -108,8 +108,9 @@ def test_people_get_short_text_that_says_what_to_do_next(tenure: Tenure, key: st
     assert tenure.text("renew", lease_id).startswith(f"renewed {key}")
     held = tenure("acquire", key, "--owner", "agent-b")
     assert (held.returncode, held.stdout) == (1, b"")
-    assert b"'agent-a' holds it with token" in held.stderr
-    assert b"--wait" in held.stderr
+    assert f"{key!r} is held: 'agent-a' holds it with token".encode() in held.stderr
+    assert f"--wait 30s; see who waits: tenure queue {key}".encode() in held.stderr
+    assert b" ms" not in held.stderr
     assert "agent-a" in tenure.text("get", key)
     assert tenure.text("release", lease_id) == "released\n"
 
@@ -207,7 +208,9 @@ def test_a_late_commit_is_refused_and_says_the_floor(tenure: Tenure, key: str) -
     accepted = tenure.ok(*commit(new, "--value", "the result", "--op-id", f"{key}-op", "--digest", "sha"))
     assert accepted["status"] == "accepted"
     assert (
-        tenure.ok(*commit(new, "--value", "the result", "--op-id", f"{key}-op"))["revision"]
+        tenure.ok(*commit(new, "--value", "the result", "--op-id", f"{key}-op", "--digest", "sha"))[
+            "revision"
+        ]
         == accepted["revision"]
     )
     assert tenure.refused(1, *commit(new, "--value", "more"))["code"] == "token_used"
@@ -287,6 +290,75 @@ def test_an_unreachable_cluster_is_exit_code_3_with_what_was_tried(command: list
     refused = nobody.refused(3, *command, "--timeout", "300ms")
     assert refused["code"] == "unreachable"
     assert "http://127.0.0.1:1: connection refused" in refused["detail"]
+
+
+def test_without_a_majority_every_command_says_that_it_was_not_executed_in_its_time(tmp_path: Path) -> None:
+    with DevProcess(tmp_path) as dev:
+        tenure = Tenure(dev.endpoints)
+        leader = tenure.ok("status")["cluster"]["leader"]
+        survivor = next(node for node in ("n1", "n2", "n3") if node != leader)
+        dead = {"n1", "n2", "n3"} - {survivor}
+        for node in dead:
+            dev.kill(node)
+        assert [dev.wait_for("died", node=node)["majority"] for node in dead].count(False) == 1
+        # Once the one that is left has noticed.
+        until("no leader", lambda: tenure("status").returncode == 3)
+        lines = tenure("status").stdout.decode().splitlines()
+        assert "no leader" in lines[0]
+        unreachable = [line.split()[0] for line in lines if "unreachable" in line]
+        assert sorted(unreachable) == sorted(dead)
+        commands = [["acquire", "k", "--timeout", "5s"], ["release", "x", "--timeout", "3s"]]
+        for command in commands:
+            began = time.monotonic()
+            refused = tenure.refused(3, *command)
+            assert time.monotonic() - began < 6.0
+            assert refused["code"] == "no_leader"
+            assert "no node could execute" in refused["detail"]
+            assert "may or may not" not in refused["detail"]
+
+
+def test_ctrl_c_while_the_libraries_load_ends_it_without_a_traceback() -> None:
+    program = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            print("loading", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from tenure.cli import main
+main(["get", "k"])
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (-signal.SIGINT, b"")
+
+
+def test_a_commit_without_a_value_says_that_the_record_is_unchanged(tenure: Tenure, key: str) -> None:
+    lease = tenure.ok("acquire", key, "--owner", "o")["lease"]
+    base = ["commit", key, "--token", str(lease["token"]), "--lease-id", lease["lease_id"]]
+    text = tenure.text(*base, "--mode", "current")
+    assert "accepted" in text
+    assert "no value given, the record is unchanged" in text
+    assert "no value" not in tenure.text(*base, "--mode", "current", "--value", "")
+
+
+def test_what_no_node_can_do_yet_is_not_offered(tenure: Tenure) -> None:
+    for command, options in (("acquire", ("--shared", "--slots")), ("commit", ("--slot",))):
+        text = tenure.text(command, "--help")
+        assert not any(option in text for option in options)
+
+
+def test_hints_name_the_key_as_a_shell_takes_it(tenure: Tenure) -> None:
+    key = "cli/it's here"
+    tenure.ok("acquire", key, "--owner", "a", "--ttl", "5s")
+    told = tenure("acquire", key, "--owner", "b").stderr.decode()
+    assert told.rstrip().endswith("tenure queue 'cli/it'\"'\"'s here'")
 
 
 @pytest.mark.parametrize(

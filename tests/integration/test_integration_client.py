@@ -14,7 +14,7 @@ from dev_process import DevProcess
 
 import tenure
 from tenure import Client
-from tenure._acquisition import CONFIRM_AFTER_S
+from tenure._acquisition import CLOSING_S, CONFIRM_AFTER_S
 
 pytestmark = pytest.mark.process
 
@@ -303,6 +303,27 @@ async def test_an_acquire_whose_outcome_stays_unknown_says_so_and_ends_nothing_t
     assert held is not None
     grant = await client.acquire(key, owner="a", ttl=30, request_id=f"{key}-r")
     assert grant.token == held.token
+
+
+async def test_an_acquire_and_its_taking_back_keep_to_the_time_given(dev: DevProcess, key: str) -> None:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, timeout=1.0) as losing:
+        began = time.monotonic()
+        with pytest.raises(tenure.OutcomeUnknown):
+            await losing.acquire(key, owner="a", ttl=30)
+        assert time.monotonic() - began < 1.0 + CLOSING_S + 0.4
+        assert "/v1/abandon" in relay.paths
+
+
+async def test_a_node_that_hangs_costs_no_more_than_the_time_given() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        async with tenure.connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.7) as client:
+            for call in (client.acquire("k", owner="o", ttl=30), client.release("l")):
+                began = time.monotonic()
+                with pytest.raises(tenure.OutcomeUnknown):
+                    await call
+                assert 0.6 < time.monotonic() - began < 0.7 + CLOSING_S + 0.4
 
 
 async def test_a_commit_whose_answer_is_lost_is_answered_as_the_first_time(

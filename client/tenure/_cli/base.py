@@ -91,13 +91,15 @@ def common_options() -> list[click.Parameter]:
             keep="credential_file",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="File that holds the credential. [env: TENURE_CREDENTIAL holds it itself]",
+            help="File that holds the credential; this version's nodes don't ask for one. "
+            "[env: TENURE_CREDENTIAL holds it itself]",
         ),
         option(
             "--timeout",
             keep="timeout_ms",
             type=Duration(),
-            help="How long to try for an answer. [default: 10s]",
+            help="How long to try for an answer; a node that hangs takes up to 3s of it before another is "
+            "asked. [default: 10s]",
         ),
         option(
             "-o",
@@ -120,7 +122,8 @@ def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click
             try:
                 function(settings, Console(settings.output), **arguments)
             except TenureError as error:
-                context.exit(Console(settings.output).refusal(error, settings.hints))
+                key = arguments.get("key")
+                context.exit(Console(settings.output).refusal(error, settings.hints, key=key))
 
         epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
         made = click.command(name, epilog=epilog)(run)
@@ -133,7 +136,7 @@ def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click
 def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run ``work`` with a client. SIGINT and SIGTERM cancel it, so that a waiting acquire is abandoned and
     not left behind."""
-    from tenure.client import connect
+    from tenure.client import connect  # here, so that --help need not load it
 
     credential = settings.credential()
 

@@ -7,6 +7,7 @@ can always read it.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -83,12 +84,15 @@ class Console:
             console.print(table)
         click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
-    def refusal(self, error: TenureError, hints: Mapping[str, str] | None = None) -> int:
-        """Tell what went wrong and what to do next; returns the exit code. ``hints`` are by error code."""
+    def refusal(
+        self, error: TenureError, hints: Mapping[str, str] | None = None, *, key: str | None = None
+    ) -> int:
+        """Tell what went wrong and what to do next; returns the exit code. ``hints`` are by error code,
+        ``key`` is what the command was about."""
         if self.output == "json":
             self.json(problem(error))
-        self.note(f"tenure: {printable(str(error))}")
-        hint = (hints or {}).get(error.code) or _hint(error)
+        self.note(f"tenure: {printable(_sentence(error, key))}")
+        hint = (hints or {}).get(error.code) or _hint(error, "KEY" if key is None else argument(key))
         if hint:
             self.note(f"  {printable(hint)}")
         return exit_code(error)
@@ -116,17 +120,30 @@ def problem(error: TenureError) -> dict[str, Any]:
     return members
 
 
-def _hint(error: TenureError) -> str:
+def _sentence(error: TenureError, key: str | None) -> str:
+    if isinstance(error, LeaseUnavailable) and error.code == "held" and error.holder and key is not None:
+        return f"{key!r} is held: {describe_holder(error.holder)}"
+    return str(error)
+
+
+def argument(text: str) -> str:
+    """As it is to be written in a shell."""
+    return ("-- " if text.startswith("-") else "") + shlex.quote(text)
+
+
+def _hint(error: TenureError, key: str) -> str:
     if isinstance(error, ClusterUnavailable):
+        if error.code in ("no_leader", "no_quorum"):
+            return "It was not executed. A majority of the nodes must run and reach each other: tenure status"
         return "Is the cluster running? Name its nodes by --endpoints or TENURE_ENDPOINTS; see: tenure status"
     if isinstance(error, OutcomeUnknown):
-        return "It may have been executed. Look before you ask again: tenure get KEY"
+        return f"It may have been executed. Look before you ask again: tenure get {key}"
     if isinstance(error, LeaseUnavailable):
-        return _unavailable_hint(error)
+        return _unavailable_hint(error, key)
     if isinstance(error, LeaseLost):
-        return "Stop what the lease allowed, then acquire anew: tenure acquire KEY"
+        return f"Stop what the lease allowed, then acquire anew: tenure acquire {key}"
     if isinstance(error, CommitRefused):
-        return _commit_hint(error)
+        return _commit_hint(error, key)
     if isinstance(error, NotAuthorized):
         return "Give a credential that has the right by TENURE_CREDENTIAL or --credential-file."
     if isinstance(error, QuotaExceeded) and error.retry_after is not None:
@@ -134,24 +151,25 @@ def _hint(error: TenureError) -> str:
     return ""
 
 
-def _unavailable_hint(error: LeaseUnavailable) -> str:
+def _unavailable_hint(error: LeaseUnavailable, key: str) -> str:
     if error.code == "deadlock":
         return "Release one of the keys of the cycle first."
     if error.code == "mode_conflict":
         return "Ask for the mode in which the key is in use, or wait until it is free."
     if error.holder is None:
         return "Wait longer for it: --wait 1m"
-    return f"{describe_holder(error.holder)}. Wait for it: --wait 30s; see who waits: tenure queue KEY"
+    wait = f"Wait for it: --wait 30s; see who waits: tenure queue {key}"
+    return wait if error.code == "held" else f"{describe_holder(error.holder)}. {wait}"
 
 
-def _commit_hint(error: CommitRefused) -> str:
+def _commit_hint(error: CommitRefused, key: str) -> str:
     floor = "" if error.floor is None else f"; tokens below {error.floor} can't write any more"
     return {
         "stale_token": f"The key has been granted anew since{floor}. Discard the result, or acquire again.",
         "token_used": "This grant has made its one write. To write again, acquire again.",
         "seq_replayed": "Use a sequence number above the last one that was accepted.",
         "not_live": "The lease has ended. Acquire again; --no-require-live lets the token alone decide.",
-        "revision_conflict": "The record has changed. Read it (tenure record KEY) and decide again.",
+        "revision_conflict": f"The record has changed. Read it (tenure record {key}) and decide again.",
         "mode_conflict": "A key's guard keeps the --mode of its first commit.",
     }.get(error.code, "")
 

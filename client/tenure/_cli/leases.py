@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tenure._cli.base import Duration, Settings, command, perform
-from tenure._cli.console import Console, Refused, block
+from tenure._cli.console import Console, Refused, argument, block
 from tenure._durations import format_ms
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ tenure acquire job/7 -o json | jq -r .lease.lease_id""",
     "--wait", type=Duration(), default="0", help="How long to wait in the key's queue. [default: not at all]"
 )
 @click.option("--owner", metavar="NAME", help="Label of the holder, for people. [default: user@host]")
-@click.option("--shared", is_flag=True, help="Hold together with other shared holders.")
-@click.option("--slots", type=int, metavar="N", help="Take one permit of a pool of N.")
+# Not in the help as long as no node knows these modes.
+@click.option("--shared", is_flag=True, hidden=True, help="Hold together with other shared holders.")
+@click.option("--slots", type=int, metavar="N", hidden=True, help="Take one permit of a pool of N.")
 @click.option(
     "--grace",
     type=Duration(),
@@ -64,14 +65,14 @@ def acquire(
     """Acquire KEY, and print the lease with its fencing token.
 
     The lease ends after its TTL unless it is renewed by its lease id. Exit code 1 if somebody else holds
-    the key.
+    the key. Ctrl-C leaves the queue at once; a waiter that is killed outright may stay in it for 50s.
     """
     if shared and slots is not None:
         raise click.UsageError("--shared and --slots exclude each other")
     settings.hints["outcome_unknown"] = (
         "It may have been granted. Run it again with the same --request-id to find out."
         if request_id
-        else f"It may have been granted, and then ends after {format_ms(ttl)}. See: tenure get KEY"
+        else f"It may have been granted, and then ends after {format_ms(ttl)}: tenure get {argument(key)}"
     )
     grant = perform(
         settings,
@@ -185,7 +186,9 @@ def queue(settings: Settings, console: Console, key: str) -> None:
 @click.option("--reason", required=True, help="Why; kept in the audit and told to the holder.")
 def break_(settings: Settings, console: Console, key: str, reason: str) -> None:
     """Take KEY away from its holder. The holder's token can't write any more."""
-    settings.hints["outcome_unknown"] = "It may have been broken. Look before you break again: tenure get KEY"
+    settings.hints["outcome_unknown"] = (
+        f"It may have been broken. Look before you break again: tenure get {argument(key)}"
+    )
     answer = perform(settings, lambda client: client.break_(key, reason=reason))
     broken = ", ".join(f"{lease.owner!r} (token {lease.token})" for lease in answer.broken)
     console.result(

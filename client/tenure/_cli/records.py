@@ -9,7 +9,7 @@ from typing import Final, Literal
 import click
 
 from tenure._cli.base import Settings, command, perform
-from tenure._cli.console import Console, Refused, block
+from tenure._cli.console import Console, Refused, argument, block
 
 VALUE_FILE_BYTES_MAX: Final = 1 << 20
 """Most that is read of a value file; the cluster's own bound is lower and is named in its answer."""
@@ -29,10 +29,10 @@ tenure commit job/7 --token 7 --lease-id LEASE_ID --mode sequence --seq 3 --valu
     type=click.Choice(["current", "once", "sequence"]),
     help="Rule of the key's guard. [default: sequence with --seq, else once]",
 )
-@click.option("--value", help="The value to store as the key's record.")
+@click.option("--value", help="The value to store as the key's record. [default: only use the token]")
 @click.option("--value-file", metavar="FILE", help="The same from a file; - is standard input.")
 @click.option("--seq", type=int, help="Sequence number of the write, for mode sequence.")
-@click.option("--slot", type=int, help="Slot of a permit.")
+@click.option("--slot", type=int, hidden=True, help="Slot of a permit.")
 @click.option("--op-id", metavar="ID", help="Ask again with the same id to get the first answer.")
 @click.option(
     "--if-revision", type=int, help="Only if the record has this revision; 0: only if there is none."
@@ -81,9 +81,10 @@ def commit(
             digest=digest,
         ),
     )
-    console.result(
-        {"status": "accepted", "revision": answer.revision}, f"accepted, revision {answer.revision}"
-    )
+    text = f"accepted, revision {answer.revision}"
+    if content is None:
+        text += "; no value given, the record is unchanged"
+    console.result({"status": "accepted", "revision": answer.revision}, text)
 
 
 @command(
@@ -107,7 +108,7 @@ def record(
         raise click.UsageError("--raw and --delete exclude each other")
     none = Refused(code="no_record", detail=f"{key!r} has no record")
     if delete:
-        settings.hints["outcome_unknown"] = "It may have been deleted. Look: tenure record KEY"
+        settings.hints["outcome_unknown"] = f"It may have been deleted. Look: tenure record {argument(key)}"
         if not perform(settings, lambda client: client.delete_record(key, if_revision=if_revision)):
             raise none
         console.result({"status": "deleted"}, "deleted")

@@ -55,6 +55,13 @@ def status(settings: Settings, console: Console) -> None:
         click.get_current_context().exit(UNREACHABLE)
 
 
+def _leadership(best: Cluster) -> str:
+    if best.role == "leader":
+        return f"leader {best.node}, term {best.term}"
+    last = f" ({best.leader} was the last known)" if best.leader else ""
+    return f"no leader{last}, term {best.term}"
+
+
 def _print_status(console: Console, views: Mapping[str, Cluster | TenureError]) -> None:
     answered = {url: view for url, view in views.items() if not isinstance(view, TenureError)}
     # The leader's view is the best, and of several leaders the one of the highest term.
@@ -70,14 +77,16 @@ def _print_status(console: Console, views: Mapping[str, Cluster | TenureError]) 
         return
     lag = {member.id: member.lag for member in best.members} if best is not None else {}
     if best is not None:
+        size = len(best.members)
         click.echo(
-            f"cluster {best.cluster_id}: leader {best.leader or 'none'}, term {best.term}, "
-            f"{len(best.members)} members, durability {best.durability}"
+            f"cluster {best.cluster_id}: {_leadership(best)}, {size} member{'' if size == 1 else 's'}, "
+            f"durability {best.durability}"
         )
+    names = {member.http: member.id for view in answered.values() for member in view.members}
     rows = []
     for url, view in views.items():
         if isinstance(view, TenureError):
-            rows.append(["?", "unreachable", url, "", "", ""])
+            rows.append([names.get(url, "?"), "unreachable", url, "", "", ""])
             continue
         behind = lag.get(view.node)
         rows.append(
