@@ -118,7 +118,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=requests.RenewRequest,
         source="body",
         replies={200: (replies.RenewedReply, replies.SessionReply)},
-        problems=(*WRITE_CALL, "no_session", "lost", "session_expired"),
+        problems=(*WRITE_CALL, "unsupported", "no_session", "lost", "session_expired"),
         example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w"},
     ),
     Route(
