@@ -18,8 +18,11 @@ help: ## show the targets
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Tenure needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python3.11 …)" >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "PYTHON=$(PYTHON) is no program here; name Python 3.11 or newer, or leave it out" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tenure needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "making the virtual environment $(VENV)"
+	@trap 'rm -rf $(VENV); exit 130' INT; said=$$($(PYTHON) -m venv $(VENV) 2>&1) || \
+		{ rm -rf $(VENV); echo "$$said" >&2; echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
 # An environment that was made by an older Python would send pip searching for ever.
 define check-python
@@ -28,17 +31,17 @@ endef
 
 $(VENV)/.server: pyproject.toml $(BIN)/python
 	$(check-python)
-	@echo "installing the server and the client into $(VENV)"
+	@echo "installing the server and the client into $(VENV) (about half a minute the first time)"
 	@$(PIP) install -e '.[server,speed]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(BIN)/python
 	$(check-python)
-	@echo "installing the server, the client and the test tools into $(VENV)"
+	@echo "installing the server, the client and the test tools into $(VENV) (about half a minute the first time)"
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.server
 
-run: $(VENV)/.server ## start three nodes, tell the story, leave the cluster running
+run: $(VENV)/.server ## start three nodes, tell the story, leave the cluster running (ARGS=--exit: end after the story)
 	@$(BIN)/python examples/story.py $(ARGS)
 
 test: lint unit ## every check: style, types, architecture, tests

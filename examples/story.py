@@ -5,12 +5,19 @@ late write is refused although nobody has written since. Then the cluster is lef
 Ctrl-C. Every step checks what it tells: with --exit the exit code is 0 only if all of it came true.
 """
 
+# ruff: noqa: E402
+import signal
+
+# Ctrl-C while the libraries load simply ends the program; `story` takes it up again.
+INTERRUPTIBLE = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if INTERRUPTIBLE:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import asyncio
 import json
 import os
 import shlex
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -412,6 +419,8 @@ async def main(ttl: float, leave: bool) -> int:
 def story(leave: bool, ttl: float) -> None:
     """Start three nodes, tell the story with real calls, and leave the cluster running until Ctrl-C."""
     try:
+        if INTERRUPTIBLE:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = asyncio.run(main(ttl, leave))
     except KeyboardInterrupt:
         code = 130

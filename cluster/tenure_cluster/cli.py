@@ -55,7 +55,7 @@ def run(config_path: Path | None) -> None:
     try:
         config = load(config_path, os.environ)
     except ConfigError as error:
-        _fail(str(error), EXIT_USAGE)
+        _fail(f"{error}{'; or name a file by --config' if config_path is None else ''}", EXIT_USAGE)
     logs.configure(config.log.level, config.log.format)
     pid_file = _take_pid_file(config.data_dir)
     try:

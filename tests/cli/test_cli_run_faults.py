@@ -56,7 +56,9 @@ def test_a_faulty_configuration_is_one_line_and_code_2(tmp_path: Path, text: str
 @pytest.mark.process
 def test_a_missing_file_and_no_settings_at_all_are_told(tmp_path: Path) -> None:
     assert "absent.toml: No such file" in one_line(run("run", "--config", "absent.toml", cwd=tmp_path))
-    assert "TENURE_CLUSTER_ID" in one_line(run("run", cwd=tmp_path))
+    told = one_line(run("run", cwd=tmp_path))
+    assert "TENURE_CLUSTER_ID" in told
+    assert "--config" in told
     assert "unknown variable TENURE_HTTP_LISTN" in one_line(
         run("run", cwd=tmp_path, TENURE_CLUSTER_ID="c", TENURE_NODE_ID="n", TENURE_HTTP_LISTN="x")
     )
