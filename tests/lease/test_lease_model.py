@@ -76,7 +76,7 @@ MARKS = [
 MARK_MIN = 20
 MARK_MIN_AT_BOUNDS = 10
 
-NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
+NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 1}
 """Bounds that random histories reach, and the limits of the machine that they stand for."""
 
 LIMITS = {
