@@ -53,6 +53,11 @@ ID_BYTES: Final = 16
 IDS_PER_DRAW: Final = 256
 """Ids that one call of the system provides for."""
 
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Nearly everything that a call makes is freed by counting references; the interpreter's own thresholds
+walk what lives on far too often for that.
+"""
+
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
 
@@ -143,6 +148,7 @@ class Node:
         # over.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         front = HttpFront(
             service,
             version=__version__,
