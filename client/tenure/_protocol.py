@@ -20,7 +20,8 @@ answer to a later one, so whoever gives up an acquire must abandon it.
 A node that knows no leader waits a while for one before it refuses. An attempt that the deadline cuts off
 before such a refusal can come would make a doubt out of a certain "not executed", and gain nothing. So the
 last attempt of a call that is certain up to then is the last one with time for a refusal as slow as those
-before, and LAST_ATTEMPT_FACTOR times that, because no two take the same.
+before, and LAST_ATTEMPT_FACTOR times that, because no two take the same. A node that hasn't been asked yet is
+asked in any case: it may know the leader.
 
 The nodes are tried one after another at once; only after a round through all of them comes a pause, which
 doubles from 50 ms to 1 s and carries jitter, so that clients don't come back in step. Retry-After isn't
@@ -120,11 +121,13 @@ class Call(Generic[A]):
         after the pause."""
         remaining_s = self._deadline - now
         pause_s = self._pause_until - now
-        if self.attempted and remaining_s - max(pause_s, 0.0) <= self._needed_s():
+        if self.attempted and remaining_s <= max(pause_s, 0.0):
+            self._give_up()
+        url = self._endpoints.choose(now, self._tried)
+        if url in self._faults and remaining_s - max(pause_s, 0.0) <= self._needed_s():
             self._give_up()
         if pause_s > 0:
             return Pause(pause_s)
-        url = self._endpoints.choose(now, self._tried)
         if url is None:
             # The only node left was a hinted leader, and another call has found it dead meanwhile.
             self._pause(now)
@@ -145,7 +148,7 @@ class Call(Generic[A]):
         )
 
     def _needed_s(self) -> float:
-        """Another attempt is made only if there is more time left than this."""
+        """A node is asked once more only if there is more time left than this."""
         if self.request.reads or self.doubtful:
             return 0.0
         return min(self._refusal_took_s * LAST_ATTEMPT_FACTOR, self._attempt_timeout_s)

@@ -320,6 +320,17 @@ def test_refusals_that_took_long_are_not_turned_into_doubt_by_a_last_attempt_tha
     assert timeout_s - 2.0 * 1.25 - BACKOFF_MAX_S <= ended_at <= timeout_s
 
 
+def test_a_slow_refusal_does_not_keep_the_call_from_a_node_that_may_know_better() -> None:
+    of = call(CALLS["renew"], A, B, timeout_s=3.0)
+    first = attempt(of)
+    of.received(first, 2.0, 503, {}, b'{"code":"no_leader"}')
+    second = attempt(of, 2.0)
+    assert {first.url, second.url} == {A, B}
+    of.failed(second, 2.0, "connection refused", sent=False)
+    with pytest.raises(ClusterUnavailable):
+        of.next(2.0)
+
+
 def test_quick_refusals_are_tried_again_until_the_time_is_over() -> None:
     of = call(CALLS["renew"], A, timeout_s=3.0)
     ended_at, error = rounds(of, 0.01, 3.0)
