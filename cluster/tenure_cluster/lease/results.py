@@ -55,9 +55,7 @@ class Holder(_Result, frozen=True, tag=3):
 
 
 class Waiting(_Result, frozen=True, tag=4):
-    """Queued. ``position`` counts from 1; ``ahead`` names the holders, then the owners of the waiters
-    before (at most ten of each).
-    """
+    """Queued. ``position`` counts from 1; ``ahead`` names the owners of the waiters before, at most ten."""
 
     position: int
     holders: list[Holder]

@@ -260,8 +260,8 @@ class LeaseTable:
         return self.deadlines.due(now_ms, limit)
 
     def next_deadline(self) -> ClusterTime | None:
-        """When to ask due() again: never later than the earliest deadline, and later than the time for
-        which due() has just found nothing. None if nothing can become due."""
+        """When to ask due() again: not later than the earliest deadline, or some time that is past if that is
+        past; later than the time for which due() has just found nothing. None if nothing can become due."""
         return self.deadlines.next_ms()
 
     def has_live_sessions(self) -> bool:
