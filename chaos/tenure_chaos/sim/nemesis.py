@@ -14,7 +14,8 @@ class Nemesis:
         self.world = world
         self.rng = world._fork()
         self.stopping = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        # A dictionary, for its order: that of a set of tasks is another in every process.
         self._faults: dict[str, Callable[[], Awaitable[None]]] = {
             "kill one": lambda: self._kill([self._any_node()]),
             "kill leader": lambda: self._kill([self.world.leader() or self._any_node()]),
@@ -46,8 +47,8 @@ class Nemesis:
                 return
             name = self.rng.choice(options.faults)
             task = self.world.loop.create_task(self._one(name))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _one(self, name: str) -> None:
         await self._faults[name]()

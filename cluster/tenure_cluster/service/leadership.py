@@ -17,7 +17,8 @@ class Leadership:
     def __init__(self, raft: Raft, waiters_max: int) -> None:
         self._raft = raft
         self._waiters_max = waiters_max
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        """In the order in which they came, which is the order in which they are woken."""
         self.listeners: list[Callable[[], None]] = []
         """Called after every change."""
         self.linked: set[str] = set()
@@ -54,7 +55,7 @@ class Leadership:
         return leader_id if leader_id in self.linked else None
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -69,9 +70,9 @@ class Leadership:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(timeout_s, lambda: None if waiter.done() else waiter.set_result(None))
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)

@@ -80,8 +80,8 @@ class Polls:
         self._by_place: dict[Place, Poll] = {}
         """Those that are registered."""
         self._by_key: dict[tuple[str, str], dict[Place, Poll]] = {}
-        self._granted: set[tuple[str, str]] = set()
-        self._left: set[tuple[str, str]] = set()
+        self._granted: dict[tuple[str, str], None] = {}
+        self._left: dict[tuple[str, str], None] = {}
         self._closing = False
 
     def __len__(self) -> int:
@@ -116,9 +116,9 @@ class Polls:
             if key not in self._by_key:
                 continue
             if event.kind == "granted":
-                self._granted.add(key)
+                self._granted[key] = None
             elif event.kind == "queue_left" or (event.kind in ENDINGS and key in self._granted):
-                self._left.add(key)
+                self._left[key] = None
         if not scheduled and (self._granted or self._left):
             asyncio.get_running_loop().call_soon(self._wake)
 
@@ -213,8 +213,8 @@ class Polls:
             poll.done(outcome)
 
     def _wake(self) -> None:
-        granted, self._granted = self._granted, set()
-        left, self._left = self._left, set()
+        granted, self._granted = self._granted, {}
+        left, self._left = self._left, {}
         for tenant, key in granted:
             for grant in self._replica.table.holders(tenant, key):
                 lease = grant.lease
