@@ -35,6 +35,7 @@ def verdicts(history: History) -> dict[Verdict, int]:
 
 def operations_by_key(history: History) -> dict[str, list[Operation]]:
     told: set[tuple[str, int]] = set()
+    first_asked = _first_asked(history)
     by_key: dict[str, list[Operation]] = {}
 
     def put(key: str, asked: Asked, answer: Answered | None, invoked: float, returned: float) -> None:
@@ -48,21 +49,32 @@ def operations_by_key(history: History) -> dict[str, list[Operation]]:
         if call.outcome in ("ok", "refused"):
             pair = read(call, told)
             if pair is not None:
-                put(key, *pair, call.invoked_at, call.returned_at)
-    _add_untold(history, told, put)
+                # A request that was queued may have been granted before the poll that was told of it.
+                queued = pair[1].how == "granted" and call.asked.get("request_id")
+                since = first_asked[queued] if queued else call.invoked_at
+                put(key, *pair, since, call.returned_at)
+    _add_untold(history, told, first_asked, put)
     return by_key
 
 
-def _add_untold(history: History, told: set[tuple[str, int]], put: Any) -> None:
-    """What the log did that no answer told of: it happened when it was applied or before, and after it was
-    asked for.
-    """
-    first_asked: dict[str, float] = {}
-    acknowledged: set[tuple[str, str, int]] = set()
+def _first_asked(history: History) -> dict[str, float]:
+    """When each acquire was asked for first."""
+    first: dict[str, float] = {}
     for call in history.calls:
         request_id = call.asked.get("request_id")
         if call.name == "acquire" and request_id is not None:
-            first_asked[request_id] = min(first_asked.get(request_id, NEVER), call.invoked_at)
+            first[request_id] = min(first.get(request_id, NEVER), call.invoked_at)
+    return first
+
+
+def _add_untold(
+    history: History, told: set[tuple[str, int]], first_asked: dict[str, float], put: Any
+) -> None:
+    """What the log did that no answer told of: it happened when it was applied or before, and after it was
+    asked for.
+    """
+    acknowledged: set[tuple[str, str, int]] = set()
+    for call in history.calls:
         if call.outcome == "ok" and call.name in ("release", "commit"):
             acknowledged.add((call.name, call.asked["key"], _mark(call)))
         if call.outcome == "ok" and call.name == "break":

@@ -52,12 +52,9 @@ class SimClient:
         self.lose_reply = 0.0
         """Chance that an answer is lost on its way and its connection with it."""
 
-    async def ask(self, request: Request[A]) -> tuple[A, float, bool]:
-        """The answer, when (by this client's clock) the very attempt was sent that was answered, and
-        whether an earlier attempt is still in doubt. Raises TenureError; ``doubtful`` is then an attribute
-        of it.
-        """
-        call: Call[A] = Call(
+    def begin(self, request: Request[A]) -> Call[A]:
+        """A call that has not been attempted yet. ``doubtful`` of it tells whether an attempt is in doubt."""
+        return Call(
             request,
             self._endpoints,
             now=self.clock.monotonic(),
@@ -65,26 +62,26 @@ class SimClient:
             attempt_timeout_s=ATTEMPT_TIMEOUT_S,
             draw=self.rng.random,
         )
-        try:
-            while True:
-                move = call.next(self.clock.monotonic())
-                if isinstance(move, Pause):
-                    await asyncio.sleep(move.seconds / self.clock.rate)
-                    continue
-                try:
-                    status, headers, body = await self._send(move)
-                except NotSent as error:
-                    call.failed(move, self.clock.monotonic(), str(error), sent=False)
-                    continue
-                except NoAnswer as error:
-                    call.failed(move, self.clock.monotonic(), str(error), sent=True)
-                    continue
-                answer = call.received(move, self.clock.monotonic(), status, headers, body)
-                if answer is not None:
-                    return answer.value, answer.sent_at, call.doubtful
-        except Exception as error:
-            error.doubtful = call.doubtful  # type: ignore[attr-defined]
-            raise
+
+    async def drive(self, call: Call[A]) -> tuple[A, float]:
+        """The answer, and when (by this client's clock) the very attempt was sent that was answered. Raises
+        TenureError."""
+        while True:
+            move = call.next(self.clock.monotonic())
+            if isinstance(move, Pause):
+                await asyncio.sleep(move.seconds / self.clock.rate)
+                continue
+            try:
+                status, headers, body = await self._send(move)
+            except NotSent as error:
+                call.failed(move, self.clock.monotonic(), str(error), sent=False)
+                continue
+            except NoAnswer as error:
+                call.failed(move, self.clock.monotonic(), str(error), sent=True)
+                continue
+            answer = call.received(move, self.clock.monotonic(), status, headers, body)
+            if answer is not None:
+                return answer.value, answer.sent_at
 
     async def _send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         node = self._nodes[attempt.url]

@@ -8,7 +8,7 @@ import msgspec
 
 from tenure import _requests
 from tenure._requests import Request
-from tenure.errors import ClusterUnavailable, OutcomeUnknown, TenureError
+from tenure.errors import ClusterUnavailable, LeaseUnavailable, OutcomeUnknown, TenureError
 from tenure_chaos.history import CallRecord
 from tenure_chaos.sim.client import SimClient
 from tenure_chaos.sim.world import World
@@ -150,22 +150,25 @@ class Worker:
         world.history.calls.append(record)
         answer: dict[str, Any] = {}
         sent_at = 0.0
+        call = self.client.begin(request)
         try:
-            value, sent_at, record.doubtful = await self.client.ask(request)
+            value, sent_at = await self.client.drive(call)
             answer = record.answer = msgspec.to_builtins(value)
             record.outcome = "ok"
             record.answered_attempt_at = (
                 world.loop.time() - (self.client.clock.monotonic() - sent_at) / self.client.clock.rate
             )
         except OutcomeUnknown:
-            record.outcome, record.doubtful = "unknown", True
+            record.outcome = "unknown"
         except ClusterUnavailable as error:
             record.outcome, record.code = "unavailable", error.code
         except TenureError as error:
             record.outcome = "refused"
-            record.code = str(getattr(error, "code", type(error).__name__))
-            record.doubtful = bool(getattr(error, "doubtful", False))
+            record.code = error.code
             record.answer = {"detail": str(error)}
+            if isinstance(error, LeaseUnavailable) and error.holder is not None:
+                record.answer["holder"] = {"token": error.holder.token}
+        record.doubtful = call.doubtful
         record.returned_at = world.loop.time()
         world.count(f"call {request.name} {record.outcome} {record.code}".strip())
         world.note(f"{self.client.name} {request.name} {asked} -> {record.outcome} {record.code} {answer}")

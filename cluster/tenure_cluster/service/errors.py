@@ -1,7 +1,8 @@
 """Operating errors: typed values, and the one table from them to HTTP.
 
-``outcome_unknown`` is the only one whose operation may have been executed; every other answer says for
-certain that it was not.
+``outcome_unknown`` is the only one that the service gives for an operation that may have been executed; every
+other says for certain that it was not. ``internal`` is a bug that was met on the way to an answer: it says
+nothing of what had been done by then, and clients take it as unknown.
 """
 
 from typing import Any, Final
