@@ -121,7 +121,7 @@ class NodeState:
 
 @dataclass
 class History:
-    """``complete`` is false if the run was cut short, so that what is known only at its end is not checked."""
+    """``complete`` is false if the run was cut short, so what is known only at its end is not checked."""
 
     calls: list[CallRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
