@@ -1,0 +1,1 @@
+"""The commands of ``tenure-chaos``, one module each."""
