@@ -4,6 +4,7 @@ import logging
 
 import click
 
+from tenure_chaos.commands.campaign import campaign
 from tenure_chaos.commands.reproduce import reproduce
 from tenure_chaos.commands.sim import sim
 
@@ -16,6 +17,7 @@ def main() -> None:
 
 main.add_command(sim)
 main.add_command(reproduce)
+main.add_command(campaign)
 
 if __name__ == "__main__":
     main()

@@ -1,90 +1,68 @@
 """``tenure-chaos sim``: a batch of seeds."""
 
 import json
-import logging
-import multiprocessing
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 
-from tenure_chaos.sim.run import Report, run_seed
+from tenure_chaos.batch import Verdict, run_batch
+from tenure_chaos.commands.options import KEEP, again, option_option
+from tenure_chaos.report import Tally, commit
 
-TRACE_TAIL_LINES = 40
+
+def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> range:
+    first, _, end = value.partition(":")
+    if not first.isdecimal() or not (end or "1").isdecimal():
+        raise click.BadParameter(f"{value!r} is neither A:B nor one seed")
+    return range(int(first), int(end) if end else int(first) + 1)
 
 
 @click.command()
 @click.option(
-    "--seeds", default="1:20", show_default=True, help="First seed and the one after the last, A:B."
+    "--seeds",
+    default="1:20",
+    show_default=True,
+    callback=_seeds,
+    help="First seed and the one after the last, A:B; or one seed.",
 )
 @click.option("--jobs", default=1, show_default=True, help="Processes to run at a time.")
+@option_option
+@click.option(
+    "--record", type=click.Path(dir_okay=False, path_type=Path), help="Add the sums as a line of JSON."
+)
 @click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def sim(seeds: str, jobs: int, output: str) -> None:
+def sim(seeds: range, jobs: int, overrides: dict[str, str], record: Path | None, output: str) -> None:
     """Simulate one cluster a seed, and check every rule. Exit code 1 if one is broken."""
-    first, _, end = seeds.partition(":")
     began = time.perf_counter()
-    total: Counter[str] = Counter()
-    simulated_s = 0.0
-    count = 0
-    broken: list[tuple[int, list[str]]] = []
-    for report in _reports(range(int(first), int(end)), jobs):
-        count += 1
-        total.update(report.counts)
-        simulated_s += report.simulated_s
-        if report.violations:
-            broken.append((report.seed, report.violations))
-            _say_broken(report)
-    wall_s = time.perf_counter() - began
+    sums = Tally()
+    version = commit()
+    for verdict in run_batch(seeds, jobs=jobs, overrides=overrides, keep=KEEP):
+        sums.add(verdict)
+        if verdict.violations:
+            _say_broken(verdict, version, overrides)
+    sums.wall_s = time.perf_counter() - began
+    line = {"first_seed": seeds.start, "last_seed": seeds.stop - 1, "commit": version, **sums.plain()}
+    if record is not None:
+        with record.open("a") as file:
+            file.write(json.dumps(line) + "\n")
     if output == "json":
-        click.echo(
-            json.dumps(
-                {
-                    "seeds": count,
-                    "simulated_hours": simulated_s / 3600,
-                    "wall_s": wall_s,
-                    "broken": broken,
-                    "counts": dict(sorted(total.items())),
-                }
-            )
-        )
+        click.echo(json.dumps(line))
     else:
-        for what, number in sorted(total.items()):
-            click.echo(f"{number:>9}  {what}")
-        speed = simulated_s / wall_s
-        click.echo(
-            f"{count} seeds, {simulated_s / 3600:.2f} simulated hours in {wall_s:.0f} s ({speed:.0f} x), "
-            f"{len(broken)} broken"
-        )
-    sys.exit(1 if broken else 0)
+        for name, number in sorted(sums.counts.items()):
+            click.echo(f"{number:>12,}  {name}")
+        click.echo(sums.line)
+    sys.exit(1 if sums.violations else 0)
 
 
-def _reports(seeds: Iterable[int], jobs: int) -> Iterator[Report]:
-    if jobs <= 1:
-        yield from map(_run, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_quiet) as pool:
-        yield from pool.imap_unordered(_run, seeds)
-
-
-def _run(seed: int) -> Report:
-    report = run_seed(seed)
-    if not report.violations:
-        report.trace = []
-    report.history.effects.clear()
-    report.history.calls.clear()
-    return report
-
-
-def _quiet() -> None:
-    logging.disable(logging.CRITICAL)
-
-
-def _say_broken(report: Report) -> None:
-    click.echo(f"seed {report.seed} broke {len(report.violations)} rules", err=True)
-    for violation in report.violations[:10]:
+def _say_broken(verdict: Verdict, version: str, overrides: dict[str, str]) -> None:
+    click.echo(f"seed {verdict.seed} broke {len(verdict.violations)} rules at commit {version}", err=True)
+    for violation in verdict.violations[:10]:
         click.echo(f"  {violation}", err=True)
-    for line in report.trace[-TRACE_TAIL_LINES:]:
+    click.echo(f"  options {verdict.options}", err=True)
+    for line in verdict.trace_tail:
         click.echo(f"    {line}", err=True)
-    click.echo(f"  again: tenure-chaos reproduce {report.seed}", err=True)
+    if verdict.kept:
+        click.echo(f"  trace and history in {verdict.kept}", err=True)
+    click.echo(f"  again: {again(verdict.seed, overrides)}", err=True)

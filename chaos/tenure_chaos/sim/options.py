@@ -1,7 +1,9 @@
 """What differs from run to run: drawn per seed, so that each seed has its own subset of faults and sizes."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 FAULTS = (
     "kill one",
@@ -24,7 +26,11 @@ FAULTS = (
 )
 
 
-@dataclass
+class InvalidOption(ValueError):
+    """No option has that name, or none of that type has that value."""
+
+
+@dataclass(frozen=True)
 class Options:
     """Units are in the names."""
 
@@ -45,13 +51,39 @@ class Options:
     breaks: bool = True
 
     @classmethod
+    def for_seed(cls, seed: int, overrides: Mapping[str, str] | None = None) -> "Options":
+        """What the seed draws, save for what is set. Raises InvalidOption.
+
+        The draws have a source of randomness of their own, so that setting one option changes nothing else.
+        """
+        drawn = cls.draw(random.Random(f"options of {seed}"))
+        return drawn.override(overrides or {})
+
+    def override(self, texts: Mapping[str, str]) -> "Options":
+        """Set options by what somebody has typed; several values are separated by commas."""
+        hints = get_type_hints(Options)
+        known = [field.name for field in fields(self)]
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in known:
+                raise InvalidOption(f"there is no option {name!r}; there are: {', '.join(known)}")
+            try:
+                values[name] = _parse(hints[name], text)
+            except ValueError:
+                raise InvalidOption(f"{text!r} is no value for {name}") from None
+        chosen = replace(self, **values)
+        if unknown := [fault for fault in chosen.faults if fault not in FAULTS]:
+            raise InvalidOption(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
+        return chosen
+
+    @classmethod
     def draw(cls, rng: random.Random) -> "Options":
         chosen = tuple(fault for fault in FAULTS if rng.random() < 0.4)
         return cls(
             nodes=5 if rng.random() < 0.25 else 3,
             clients=rng.randint(2, 6),
             keys=rng.randint(1, 6),
-            safety_s=rng.choice((30.0, 60.0, 120.0)),
+            safety_s=rng.choice((60.0, 120.0, 300.0)),
             faults=chosen,
             fault_gap_s=rng.choice((1.0, 3.0, 8.0)),
             think_s=rng.choice((0.1, 0.4, 1.0)),
@@ -60,3 +92,13 @@ class Options:
             clock_rate_bound=rng.choice((0.0, 0.001, 0.005)),
             lose_reply=rng.choice((0.0, 0.0, 0.02, 0.1)),
         )
+
+
+def _parse(kind: Any, text: str) -> Any:
+    if get_origin(kind) is tuple:
+        return tuple(_parse(get_args(kind)[0], item) for item in text.split(",") if item)
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    return kind(text)

@@ -71,7 +71,7 @@ class World:
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.options = options or Options.draw(self.rng)
+        self.options = options or Options.for_seed(seed)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, self._fork())
         self.loop.sockets = self.network
