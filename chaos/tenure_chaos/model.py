@@ -88,9 +88,10 @@ def _commit(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
 def _break(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
     if answer.token != state.holder:
         return []
-    return [
-        state._replace(holder=0, floor=max(state.floor, answer.token + 1) if answer.token else state.floor)
-    ]
+    # A break ends whatever was issued before, also what has ended: its floor is a token that nobody gets. A
+    # key that was forgotten meanwhile has no floor to raise.
+    raised = state._replace(holder=0, floor=state.floor + 1)
+    return [raised] if answer.token else [raised, state]
 
 
 def _get(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
