@@ -8,7 +8,7 @@ import msgspec
 
 from tenure import _requests
 from tenure._requests import Request
-from tenure.errors import ClusterUnavailable, LeaseUnavailable, OutcomeUnknown, TenureError
+from tenure.errors import ClusterUnavailable, LeaseLost, LeaseUnavailable, OutcomeUnknown, TenureError
 from tenure_chaos.history import CallRecord
 from tenure_chaos.sim.client import SimClient
 from tenure_chaos.sim.world import World
@@ -168,6 +168,8 @@ class Worker:
             record.answer = {"detail": str(error)}
             if isinstance(error, LeaseUnavailable) and error.holder is not None:
                 record.answer["holder"] = {"token": error.holder.token}
+            if isinstance(error, LeaseLost):
+                record.answer["reason"] = error.reason
         record.doubtful = call.doubtful
         record.returned_at = world.loop.time()
         world.count(f"call {request.name} {record.outcome} {record.code}".strip())
