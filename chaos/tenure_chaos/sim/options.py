@@ -26,6 +26,11 @@ FAULTS = (
 )
 
 
+HOLDING = ("hold", "wait", "keep", "guard", "register", "session", "batch")
+WORK = (*HOLDING, "look", "mishap")
+"""What clients do, each a module of workloads/; the last two only make sense beside others."""
+
+
 class InvalidOption(ValueError):
     """No option has that name, or none of that type has that value."""
 
@@ -49,6 +54,15 @@ class Options:
     digest_every: int = 50
     lose_reply: float = 0.0
     breaks: bool = True
+    work: tuple[str, ...] = WORK
+    duplicate_request: float = 0.0
+    """Chance that an attempt that may be repeated is delivered twice."""
+    crash_client_s: float = 0.0
+    """Mean time between two crashes of one client; 0 for none."""
+    register_delay_s: float = 0.005
+    """Longest time that a message to or from a register usually takes."""
+    margin_s: float = 0.25
+    """What the clients keep back of a lease's time."""
 
     @classmethod
     def for_seed(cls, seed: int, overrides: Mapping[str, str] | None = None) -> "Options":
@@ -74,6 +88,8 @@ class Options:
         chosen = replace(self, **values)
         if unknown := [fault for fault in chosen.faults if fault not in FAULTS]:
             raise InvalidOption(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
+        if unknown := [kind for kind in chosen.work if kind not in WORK]:
+            raise InvalidOption(f"there is no work {unknown[0]!r}; there are: {', '.join(WORK)}")
         return chosen
 
     @classmethod
@@ -91,7 +107,20 @@ class Options:
             segment_bytes=rng.choice((262_144, 524_288)),
             clock_rate_bound=rng.choice((0.0, 0.001, 0.005)),
             lose_reply=rng.choice((0.0, 0.0, 0.02, 0.1)),
+            work=_draw_work(rng),
+            duplicate_request=rng.choice((0.0, 0.0, 0.02, 0.1)),
+            crash_client_s=rng.choice((0.0, 0.0, 15.0, 60.0)),
+            register_delay_s=rng.choice((0.005, 0.5, 4.0)),
+            margin_s=rng.choice((0.25, 0.002)),
         )
+
+
+def _draw_work(rng: random.Random) -> tuple[str, ...]:
+    """Everything, or a few kinds that then meet one another all the more often."""
+    if rng.random() < 0.3:
+        return WORK
+    aside = [kind for kind in WORK if kind not in HOLDING and rng.random() < 0.5]
+    return (*rng.sample(HOLDING, rng.randint(1, 3)), *aside)
 
 
 def _parse(kind: Any, text: str) -> Any:

@@ -22,6 +22,7 @@ from tenure_chaos.sim.loop import VirtualLoop
 from tenure_chaos.sim.network import Network
 from tenure_chaos.sim.node import PEER_PORT, SimNode
 from tenure_chaos.sim.options import Options
+from tenure_chaos.sim.register import Register
 from tenure_cluster.lease.commands import decode
 from tenure_cluster.raft import RaftOptions, mitigations
 from tenure_cluster.service.replica import Replica
@@ -84,6 +85,7 @@ class World:
         self._log_last = 0
         self._digests: dict[int, tuple[str, str]] = {}
         self._leaders: dict[int, str] = {}
+        self.registers: dict[str, Register] = {}
         self.nodes: dict[str, SimNode] = {}
         names = [f"n{number}" for number in range(1, self.options.nodes + 1)]
         members = {name: PEER_PORT + number for number, name in enumerate(names, 1)}
