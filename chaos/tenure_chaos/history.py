@@ -1,10 +1,15 @@
 """What happened in a run, seen from outside: calls of clients, entries of the log, faults.
 
-Times are true time in seconds since the run began. Nothing in here imports the server or the client.
+Times are true time in seconds since the run began. Keys are within a tenant. Nothing in here imports the
+server or the client. A list that is empty was not recorded: the checks that need it then look at nothing,
+and say so.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+DEFAULT_TENANT = "default"
 
 Outcome = Literal["ok", "refused", "unavailable", "unknown", "pending"]
 """ok: answered with the effect. refused: answered without effect, for ``code``. unavailable: certainly not
@@ -14,7 +19,12 @@ executed. unknown: may have been executed. pending: the run ended first; counts 
 
 @dataclass
 class CallRecord:
-    """One call of a client, with all its attempts."""
+    """One call of a client, with all its attempts.
+
+    ``asked`` is what was asked, by field. Beside what is sent it has ``key`` wherever the call is about one,
+    and ``token`` of the lease for a renewal and a release. ``answer`` is the answer, or of a refusal what it
+    told: ``holder`` (``{"token": …}``), ``reason``, ``floor``, ``last_token``, ``last_seq``, ``revision``.
+    """
 
     number: int
     client: str
@@ -26,9 +36,12 @@ class CallRecord:
     code: str = ""
     answer: dict[str, Any] = field(default_factory=dict)
     answered_attempt_at: float = 0.0
-    """True time at which the attempt that was answered was sent."""
+    """True time at which the attempt that was answered was sent; 0 if no answer says."""
     doubtful: bool = False
     """An earlier attempt of it may still be under way."""
+    tenant: str = DEFAULT_TENANT
+    session: str = ""
+    """Stale reads of one session must not go back; empty: of no session."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,8 @@ class Effect:
     result: str
     result_fields: dict[str, Any]
     events: tuple[dict[str, Any], ...]
+    stamped_at: float = -1.0
+    """True time at which the leader stamped it; below 0 if that was not recorded."""
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Belief:
     ended_at: float = float("inf")
     why: str = ""
     """How it ended: released, lost, or run out by the client's own clock."""
+    tenant: str = DEFAULT_TENANT
+    mode: str = "exclusive"
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,21 @@ class RegisterWrite:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """One subscription of a watcher: every event of ``tenant`` whose key begins with ``prefix``, from
+    revision ``from_revision`` on (0: from where the stream stood when it began). Another of the same watcher
+    is its resumption.
+    """
+
+    watcher: str
+    began_at: float
+    prefix: str = ""
+    from_revision: int = 0
+    tenant: str = DEFAULT_TENANT
+    ended_at: float = float("inf")
+
+
+@dataclass(frozen=True)
 class Watched:
     """One thing that a watcher was told: an event, or (kind "gap") that some may be missing up to here."""
 
@@ -103,8 +135,43 @@ class Watched:
 
 
 @dataclass(frozen=True)
+class Elected:
+    """A node took office. ``last_index`` is the index of its last entry then; below 0 if not recorded."""
+
+    node: str
+    term: int
+    at: float
+    last_index: int = -1
+
+
+@dataclass(frozen=True)
+class RaftState:
+    """Where a node's consensus stood at a moment. ``incarnation`` counts its starts."""
+
+    node: str
+    incarnation: int
+    at: float
+    term: int
+    voted_for: str
+    commit_index: int
+    applied_index: int
+
+
+@dataclass(frozen=True)
+class AppliedEntry:
+    """A node applied an entry; ``content`` identifies it."""
+
+    node: str
+    index: int
+    term: int
+    content: str
+
+
+@dataclass(frozen=True)
 class NodeState:
-    """What a healed node has at the end of a run: plain data."""
+    """What a healed node has at the end of a run: plain data. A key of another tenant than the default one
+    is written as ``named(tenant, key)``.
+    """
 
     node: str
     applied_index: int
@@ -117,6 +184,13 @@ class NodeState:
     """(key, token, value) of every record."""
     floors: tuple[tuple[str, int], ...] = ()
     """(key, floor) of every guard."""
+    watches: int = 0
+    """How many watches it still serves."""
+
+
+def named(tenant: str, key: str) -> str:
+    """The one name of a key among those of all tenants."""
+    return key if tenant == DEFAULT_TENANT else f"{tenant}::{key}"
 
 
 @dataclass
@@ -125,15 +199,43 @@ class History:
 
     calls: list[CallRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    """In the order of the log, from its first entry on."""
     faults: list[Fault] = field(default_factory=list)
     beliefs: list[Belief] = field(default_factory=list)
     writes: list[RegisterWrite] = field(default_factory=list)
+    watches: list[Watch] = field(default_factory=list)
     watched: list[Watched] = field(default_factory=list)
+    """In the order in which each watcher was told."""
+    elected: list[Elected] = field(default_factory=list)
+    raft: list[RaftState] = field(default_factory=list)
+    """In the order in which each node was looked at."""
+    applied: list[AppliedEntry] = field(default_factory=list)
     digests: list[tuple[str, int, str]] = field(default_factory=list)
     """(node, applied index, digest), whenever one was taken."""
     final: list[NodeState] = field(default_factory=list)
+    quotas: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By tenant: the most ``leases`` and ``waiters`` that it may have."""
     healed_at: float = float("inf")
     leader_after_healing_at: float = float("inf")
     complete: bool = False
     duration_s: float = 0.0
     clock_rate_bound: float = 0.0
+    rates_kept: bool = True
+    """Whether every clock kept within ``clock_rate_bound``: what rests on that is checked only then."""
+    leader_bound_s: float = 15.0
+    """After healing there is a leader within this."""
+    tick_s: float = 1.0
+    """While anything lives, the log's time is moved at least so often."""
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON lines; see history_file."""
+        from tenure_chaos import history_file
+
+        history_file.save(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> "History":
+        """Read what ``save`` wrote. Raises history_file.Unreadable, which names the line."""
+        from tenure_chaos import history_file
+
+        return history_file.load(path)
