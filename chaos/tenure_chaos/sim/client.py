@@ -3,14 +3,19 @@
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from tenure._endpoints import Endpoints
 from tenure._protocol import Attempt, Call, Pause
 from tenure._requests import Request
+from tenure.errors import TenureError
 from tenure_chaos.sim.clock import SimClock
-from tenure_chaos.sim.loop import CURRENT, Process, VirtualLoop
+from tenure_chaos.sim.exchange import Exchange, HttpAnswer, NoAnswer, NotSent
+from tenure_chaos.sim.loop import Process, VirtualLoop
 from tenure_chaos.sim.network import Network
 from tenure_chaos.sim.node import SimNode
 
@@ -20,16 +25,24 @@ CALL_TIMEOUT_S = 15.0
 ATTEMPT_TIMEOUT_S = 3.0
 
 
-class NotSent(Exception):
-    """The request did not reach the node."""
+class SimCall(Generic[A]):
+    """One call under way, and what is known of it that its answer or error does not say."""
 
+    def __init__(self, call: Call[A]) -> None:
+        self.protocol = call
+        self.duplicated = False
+        """An attempt of it was or will be delivered twice, so it may arrive after its answer."""
+        self.answered_by = ""
+        self.problem: dict[str, Any] = {}
+        """Body of the refusal."""
 
-class NoAnswer(Exception):
-    """The request may have reached the node; no answer came."""
+    @property
+    def doubtful(self) -> bool:
+        return self.protocol.doubtful or self.duplicated
 
 
 class SimClient:
-    """One program that uses the cluster. It can be paused, as a node can."""
+    """One program that uses the cluster. It can be paused, as a node can, and die and begin anew."""
 
     def __init__(
         self,
@@ -45,49 +58,69 @@ class SimClient:
         self.process = Process(name)
         self.clock = clock
         self.rng = rng
-        self._loop = loop
-        self._network = network
-        self._nodes = {f"http://{node}": nodes[node] for node in nodes}
-        self._endpoints = Endpoints(list(self._nodes), first=rng.randrange(len(nodes)))
+        self.loop = loop
+        self.network = network
+        self.counts: Counter[str] = Counter()
         self.lose_reply = 0.0
         """Chance that an answer is lost on its way and its connection with it."""
+        self.duplicate_request = 0.0
+        """Chance that an attempt which may be repeated arrives a second time."""
+        self._nodes = {f"http://{node}": nodes[node] for node in nodes}
+        self._endpoints = self._fresh_endpoints()
+        self._open: dict[Exchange, None] = {}
 
-    def begin(self, request: Request[A]) -> Call[A]:
-        """A call that has not been attempted yet. ``doubtful`` of it tells whether an attempt is in doubt."""
-        return Call(
-            request,
-            self._endpoints,
-            now=self.clock.monotonic(),
-            timeout_s=CALL_TIMEOUT_S,
-            attempt_timeout_s=ATTEMPT_TIMEOUT_S,
-            draw=self.rng.random,
+    def _fresh_endpoints(self) -> Endpoints:
+        return Endpoints(list(self._nodes), first=self.rng.randrange(len(self._nodes)))
+
+    def begin(
+        self,
+        request: Request[A],
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        anywhere: bool = False,
+    ) -> SimCall[A]:
+        """A call that has not been attempted yet. ``anywhere`` asks any node first, not the leader."""
+        return SimCall(
+            Call(
+                request,
+                self._fresh_endpoints() if anywhere else self._endpoints,
+                now=self.clock.monotonic(),
+                timeout_s=timeout_s,
+                attempt_timeout_s=attempt_timeout_s,
+                draw=self.rng.random,
+            )
         )
 
-    async def drive(self, call: Call[A]) -> tuple[A, float]:
+    async def drive(self, call: SimCall[A]) -> tuple[A, float]:
         """The answer, and when (by this client's clock) the very attempt was sent that was answered. Raises
         TenureError."""
+        protocol = call.protocol
         while True:
-            move = call.next(self.clock.monotonic())
+            move = protocol.next(self.clock.monotonic())
             if isinstance(move, Pause):
                 await asyncio.sleep(move.seconds / self.clock.rate)
                 continue
             try:
-                status, headers, body = await self._send(move)
+                status, headers, body = await self._send(move, call)
             except NotSent as error:
-                call.failed(move, self.clock.monotonic(), str(error), sent=False)
+                protocol.failed(move, self.clock.monotonic(), str(error), sent=False)
                 continue
             except NoAnswer as error:
-                call.failed(move, self.clock.monotonic(), str(error), sent=True)
+                protocol.failed(move, self.clock.monotonic(), str(error), sent=True)
                 continue
-            answer = call.received(move, self.clock.monotonic(), status, headers, body)
+            call.answered_by = move.url
+            try:
+                answer = protocol.received(move, self.clock.monotonic(), status, headers, body)
+            except TenureError:
+                call.problem = msgspec.json.decode(body, type=dict[str, Any])
+                raise
             if answer is not None:
                 return answer.value, answer.sent_at
 
-    async def _send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
+    async def _send(self, attempt: Attempt, call: SimCall[A]) -> HttpAnswer:
         node = self._nodes[attempt.url]
-        there, back = self._network.link(self.name, node.name), self._network.link(node.name, self.name)
-        answered: asyncio.Future[tuple[int, Mapping[str, str], bytes]] = self._loop.create_future()
-        exchange = _Exchange(self, node, attempt, answered)
+        there, back = self.network.link(self.name, node.name), self.network.link(node.name, self.name)
         if there.cut or back.cut:
             # The connection can't be made; or it was open, and then the request may arrive later.
             if self.rng.random() < 0.5:
@@ -96,7 +129,13 @@ class SimClient:
         elif not node.up:
             await asyncio.sleep(there.delay_s(self.rng) + back.delay_s(self.rng))
             raise NotSent("connection refused")
+        answered: asyncio.Future[HttpAnswer] = self.loop.create_future()
+        exchange = Exchange(self, node, attempt, answered)
         exchange.depart()
+        if not attempt.once and self.rng.random() < self.duplicate_request:
+            call.duplicated = True
+            self._deliver_again(node, attempt)
+        self._open[exchange] = None
         try:
             async with asyncio.timeout(attempt.timeout_s / self.clock.rate):
                 return await answered
@@ -106,88 +145,22 @@ class SimClient:
         except asyncio.CancelledError:
             exchange.hang_up()
             raise
+        finally:
+            self._open.pop(exchange, None)
 
+    def _deliver_again(self, node: SimNode, attempt: Attempt) -> None:
+        """Something on the way, such as a proxy, sends the request a second time, soon or later."""
+        again = Exchange(self, node, attempt, None)
+        delay_s = self.rng.uniform(0.0, self.rng.choice((0.01, 0.2, 5.0)))
+        contextvars.Context().run(self.loop.call_later, delay_s, again.depart)
 
-class _Exchange:
-    """One request on its way to a node, and its answer on its way back."""
-
-    def __init__(
-        self, client: SimClient, node: SimNode, attempt: Attempt, answered: asyncio.Future[Any]
-    ) -> None:
-        self._client, self._node, self._attempt, self._answered = client, node, attempt, answered
-        self._process: Process | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._hung_up = False
-
-    def depart(self) -> None:
-        self._after(self._client.name, self._node.name, self._node.process, self._arrive)
-
-    def _after(
-        self, source: str, target: str, process: Process, call: Callable[..., Any], *args: Any
-    ) -> None:
-        """Do this at the other side after the link's delay; try again later while the link is cut."""
-        network, loop = self._client._network, self._client._loop
-        link = network.link(source, target)
-
-        def step() -> None:
-            if link.cut:
-                loop.call_later(0.25, step)
-            else:
-                context = contextvars.copy_context()
-                context.run(CURRENT.set, process)
-                loop.call_soon(call, *args, context=context)
-
-        contextvars.Context().run(loop.call_later, link.delay_s(self._client.rng), step)
-
-    def _arrive(self) -> None:
-        node = self._node
-        if not node.up or node.dispatcher is None:
-            self._after(node.name, self._client.name, self._client.process, self._fail, NoAnswer("reset"))
-            return
-        self._process = node.process
-        if not self._hung_up:
-            self._task = self._client._loop.create_task(self._serve())
-            self._watch()
-
-    def _watch(self) -> None:
-        """Tell the client when the node's process has gone: the kernel closes its connections."""
-
-        def look() -> None:
-            if self._answered.done():
-                return
-            if self._process is not None and not self._process.alive:
-                self._after(
-                    self._node.name, self._client.name, self._client.process, self._fail, NoAnswer("closed")
-                )
-            else:
-                self._client._loop.call_later(0.05, look)
-
-        contextvars.Context().run(self._client._loop.call_later, 0.05, look)
-
-    async def _serve(self) -> None:
-        attempt = self._attempt
-        answer = await self._node.serve(attempt.method, attempt.target, attempt.body)
-        if self._client.rng.random() < self._client.lose_reply:
-            self._after(
-                self._node.name, self._client.name, self._client.process, self._fail, NoAnswer("lost")
-            )
-        else:
-            self._after(self._node.name, self._client.name, self._client.process, self._succeed, answer)
-
-    def _succeed(self, answer: tuple[int, Mapping[str, str], bytes]) -> None:
-        if not self._answered.done():
-            self._answered.set_result(answer)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(error)
-
-    def hang_up(self) -> None:
-        """The client closes its connection: the node's handler is cancelled when it hears of it."""
-        self._hung_up = True
-
-        def closed() -> None:
-            if self._task is not None:
-                self._task.cancel()
-
-        self._after(self._client.name, self._node.name, self._node.process, closed)
+    def die(self, *, silent: bool) -> None:
+        """The process is killed and its memory gone; ``process`` is the one that may be started in its
+        place. ``silent``: the whole machine stops, so nobody closes its connections."""
+        self.loop.kill(self.process)
+        left, self._open = self._open, {}
+        if not silent:
+            for exchange in left:
+                exchange.hang_up()
+        self.process = Process(self.name, self.process.incarnation + 1)
+        self._endpoints = self._fresh_endpoints()

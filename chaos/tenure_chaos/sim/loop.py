@@ -22,7 +22,7 @@ from typing import Any, Protocol
 class Process:
     """One incarnation of a simulated program: a node or a client."""
 
-    __slots__ = ("alive", "incarnation", "name", "parked", "paused")
+    __slots__ = ("alive", "at_death", "incarnation", "name", "parked", "paused")
 
     def __init__(self, name: str, incarnation: int = 0) -> None:
         self.name = name
@@ -30,6 +30,8 @@ class Process:
         self.alive = True
         self.paused = False
         self.parked: list[asyncio.Handle] = []
+        self.at_death: dict[object, Callable[[], None]] = {}
+        """What the world does when it dies, by whose concern it is: a kernel closes connections, for one."""
 
     def __repr__(self) -> str:
         return f"{self.name}#{self.incarnation}"
@@ -168,6 +170,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def kill(self, process: Process) -> None:
         process.alive = False
         process.parked.clear()
+        concerns, process.at_death = process.at_death, {}
+        for call in concerns.values():
+            call()
 
     def spawn(self, process: Process, call: Callable[..., Any], *args: Any) -> None:
         """Run ``call(*args)`` soon, as that process."""
