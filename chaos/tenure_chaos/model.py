@@ -10,24 +10,31 @@ from typing import NamedTuple
 
 from tenure_chaos.checkers.linearizability import Model
 
+NO_RECORD = (0, "")
+
 
 class KeyState(NamedTuple):
     """``holder`` is the token of the lease that holds, 0 if none; ``floor`` the greatest token ever granted
-    here; ``written`` the token and value of the record.
+    here; ``written`` the token and value of the record; ``last`` the token and seq of the last commit.
     """
 
     holder: int = 0
     floor: int = 0
-    written: tuple[int, str] = (0, "")
+    written: tuple[int, str] = NO_RECORD
+    last: tuple[int, int] = (0, 0)
 
 
 class Asked(NamedTuple):
-    """``kind`` and what of the request decides: the caller's token (0 if none), the value to write."""
+    """``kind`` and what of the request decides: the caller's token (0 if none), the value to write (None: the
+    record stays), the guard's mode.
+    """
 
     kind: str
     token: int = 0
-    value: str = ""
+    value: str | None = ""
     require_live: bool = True
+    mode: str = "current"
+    seq: int = 0
 
 
 class Answered(NamedTuple):
@@ -75,13 +82,23 @@ def _release(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
 
 
 def _commit(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    write = (asked.token, asked.seq)
     if answer.how == "accepted":
         fits = asked.token >= state.floor and (state.holder == asked.token or not asked.require_live)
-        return [state._replace(written=(asked.token, asked.value))] if fits else []
+        if not fits or (asked.mode == "once" and asked.token <= state.last[0]):
+            return []
+        if asked.mode == "sequence" and write <= state.last:
+            return []
+        written = state.written if asked.value is None else (asked.token, asked.value)
+        return [state._replace(written=written, last=write)]
     if answer.how == "stale_token":
         return [state] if asked.token < state.floor or state.floor == 0 else []
     if answer.how == "not_live":
         return [state] if state.holder != asked.token else []
+    if answer.how == "token_used":
+        return [state] if asked.token <= state.last[0] else []
+    if answer.how == "seq_replayed":
+        return [state] if write <= state.last else []
     return [state]
 
 
@@ -102,6 +119,10 @@ def _read(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
     return [state] if state.written == (answer.token, answer.value) else []
 
 
+def _delete(state: KeyState, asked: Asked, answer: Answered) -> list[KeyState]:
+    return [state._replace(written=NO_RECORD)] if state.written != NO_RECORD else []
+
+
 _STEPS = {
     "acquire": _acquire,
     "renew": _renew,
@@ -110,6 +131,7 @@ _STEPS = {
     "break": _break,
     "get": _get,
     "record": _read,
+    "delete": _delete,
 }
 
 KEY = Model(KeyState(), step)

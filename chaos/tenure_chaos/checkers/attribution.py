@@ -1,0 +1,181 @@
+"""Which calls may have made an effect.
+
+A request is known by what it names: an acquire by its request_id, a renewal or release by its lease_id, a
+commit by its op_id or else by all that it writes, and so on. An effect may come from a call of the same name
+that was made before it was applied. After a certain refusal nothing may come any more; after an answer only
+what an attempt in doubt still brings.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+from tenure_chaos.checkers.reading import NEVER, text
+from tenure_chaos.history import CallRecord, Effect, History
+
+MACHINE_REFUSALS: Final = frozenset(
+    ("stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict", "mode_conflict")
+)
+"""Refusals of a commit that are remembered by its op_id: no attempt of it is accepted later."""
+
+Whence = Literal["never asked", "refused", "answered"]
+
+
+class Unexplained(NamedTuple):
+    """An effect that no call accounts for, and why the calls of its request don't."""
+
+    n: int
+    effect: Effect
+    whence: Whence
+    call: CallRecord | None
+
+
+def request_of_call(call: CallRecord) -> Hashable | None:
+    """What the call's request is known by; None if it has no effect that is looked for."""
+    asked, tenant = call.asked, call.tenant
+    match call.name:
+        case "acquire":
+            return _acquire(tenant, asked.get("session_id"), asked.get("request_id"), asked)
+        case "renew" | "renew_session":
+            return ("renew", tenant, asked.get("lease_id") or asked.get("session_id"))
+        case "release":
+            return ("release", tenant, asked.get("lease_id"))
+        case "commit":
+            return _commit(tenant, asked)
+        case "break":
+            return ("break", tenant, asked.get("key"))
+        case "delete_record":
+            return ("delete_record", tenant, asked.get("key"))
+        case "open_session":
+            return ("open_session", tenant, asked.get("owner"))
+        case "close_session":
+            return ("close_session", tenant, asked.get("session_id"))
+        case "abandon":
+            return ("abandon", tenant, asked.get("session_id"), asked.get("request_id"))
+    return None
+
+
+def request_of_effect(effect: Effect) -> Hashable | None:
+    """What the request is known by that asked for the effect; None if the service itself did."""
+    fields = effect.fields
+    tenant = fields.get("tenant")
+    match effect.command:
+        case "Acquire":
+            named = fields["request_id"] if fields["remember"] else None
+            return _acquire(tenant, fields["session_id"], named, {**fields, "key": fields["keys"][0]})
+        case "Renew":
+            return ("renew", tenant, fields["lease_id"] or fields["session_id"])
+        case "Release":
+            return ("release", tenant, fields["lease_id"])
+        case "Commit":
+            return _commit(tenant, fields)
+        case "Break":
+            return ("break", tenant, fields["key"])
+        case "DeleteRecord":
+            return ("delete_record", tenant, fields["key"])
+        case "OpenSession":
+            return ("open_session", tenant, fields["owner"])
+        case "CloseSession":
+            return ("close_session", tenant, fields["session_id"])
+        case "Abandon" if fields["poll_deadline_ms"] is None:
+            return ("abandon", tenant, fields["session_id"], fields["request_id"])
+    return None
+
+
+def _acquire(tenant: Any, session: Any, request_id: Any, asked: dict[str, Any]) -> Hashable:
+    if request_id:
+        return ("acquire", tenant, session or "", request_id)
+    return ("acquire of", tenant, session or "", asked.get("key"), asked.get("owner"))
+
+
+def _commit(tenant: Any, asked: dict[str, Any]) -> Hashable:
+    if asked.get("op_id"):
+        return ("commit", tenant, asked["key"], asked["op_id"])
+    return ("commit of", tenant, asked["key"], asked["token"], text(asked.get("value")), asked.get("seq"))
+
+
+def changes(effect: Effect) -> bool:
+    """Whether a request had an effect here that its caller cares for."""
+    match effect.result:
+        case "Granted":
+            return effect.command == "Acquire" and not effect.result_fields["replayed"]
+        case "Waiting":
+            return any(event["kind"] == "queue_joined" for event in effect.events)
+        case "Released":
+            return not effect.result_fields["already"]
+        case "Committed":
+            return any(event["kind"] == "committed" for event in effect.events)
+        case "Abandoned":
+            return bool(effect.result_fields["had"])
+        case "Renewed" | "SessionIs" | "Broken" | "RecordDeleted" | "SessionClosed":
+            return True
+    return False
+
+
+def may_act_until(call: CallRecord) -> float:
+    """Until when an effect may come from the call."""
+    match call.outcome:
+        case "ok":
+            return NEVER if call.doubtful else call.returned_at
+        case "unavailable":
+            return -NEVER
+        case "refused":
+            final = call.name == "commit" and call.asked.get("op_id") and call.code in MACHINE_REFUSALS
+            return NEVER if call.doubtful and not final else -NEVER
+    return NEVER
+
+
+class Attribution:
+    """Effects and calls, brought together by request."""
+
+    def __init__(self, history: History) -> None:
+        self._effects = history.effects
+        self._calls: dict[Hashable, list[CallRecord]] = {}
+        self.effects: dict[Hashable, list[int]] = {}
+        """Numbers of the effects of each request that changed something."""
+        self.looked_at = 0
+        for call in history.calls:
+            request = request_of_call(call)
+            if request is not None:
+                self._calls.setdefault(request, []).append(call)
+        for n, effect in enumerate(history.effects):
+            if changes(effect) and (request := request_of_effect(effect)) is not None:
+                self.effects.setdefault(request, []).append(n)
+
+    def calls_of(self, effect: Effect) -> list[CallRecord]:
+        """Every call of the effect's request."""
+        return self._calls.get(request_of_effect(effect), [])
+
+    def asked_since(self, n: int) -> float:
+        """When an effect was asked for first, if any call accounts for it; else 0."""
+        at = self._effects[n].first_applied_at
+        times = [
+            call.invoked_at
+            for call in self.calls_of(self._effects[n])
+            if call.invoked_at <= at <= may_act_until(call)
+        ]
+        return min(times, default=0.0)
+
+    def made_by(self, call: CallRecord) -> Iterator[int]:
+        """The effects that the call may have made before it returned."""
+        for n in self.effects.get(request_of_call(call), ()):
+            if self._effects[n].first_applied_at <= call.returned_at:
+                yield n
+
+    def unexplained(self) -> Iterator[Unexplained]:
+        """Every effect that no call accounts for."""
+        for request, numbers in self.effects.items():
+            calls = self._calls.get(request, [])
+            self.looked_at += len(numbers)
+            for n in numbers:
+                effect = self._effects[n]
+                at = effect.first_applied_at
+                before = [call for call in calls if call.invoked_at <= at]
+                if any(at <= may_act_until(call) for call in before):
+                    continue
+                certain = [call for call in before if may_act_until(call) < 0]
+                if not before:
+                    yield Unexplained(n, effect, "never asked", None)
+                elif len(certain) == len(before):
+                    yield Unexplained(n, effect, "refused", certain[-1])
+                else:
+                    yield Unexplained(n, effect, "answered", before[-1])

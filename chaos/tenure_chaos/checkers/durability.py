@@ -1,0 +1,140 @@
+"""What was acknowledged stays, everywhere; and all nodes have the same."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenure_chaos.checkers.facts import Facts
+from tenure_chaos.checkers.reading import Findings, Wrong, called_key
+from tenure_chaos.checkers.waiting import queues_at
+from tenure_chaos.history import CallRecord, Effect, NodeState, named
+
+
+def acknowledged_grants_are_in_the_log(facts: Facts) -> Findings:
+    """13: every grant that a client was told of was applied, with that token, before it was told."""
+    if not facts.effects:
+        return 0
+    for call, lease in facts.granted_calls:
+        key = (call.tenant, lease["key"])
+        life = facts.by_token.get((call.tenant, lease["token"]))
+        if life is None or life.key != key:
+            if not facts.granted_elsewhere(key, lease["token"]):
+                yield Wrong(
+                    f"call {call.number}: no effect granted {key[1]} with token {lease['token']}", key
+                )
+        elif life.began_at > call.returned_at:
+            yield Wrong(f"call {call.number} was told of {life.name} before it was applied", key)
+    return len(facts.granted_calls)
+
+
+def acknowledged_changes_are_in_the_log(facts: Facts) -> Findings:
+    """13: every renewal, release, commit, break and other change that a client was told of was applied
+    between its call and its answer.
+    """
+    looked = 0
+    if not facts.effects:
+        return 0
+    for name, is_it in _CHANGES.items():
+        for call in facts.answered(name):
+            if not _says_changed(call):
+                continue
+            looked += 1
+            made = [facts.effects[n] for n in facts.attribution.made_by(call)]
+            # What an op_id names is answered as it was at first, whenever that was.
+            since = 0.0 if call.asked.get("op_id") else call.invoked_at
+            if not any(effect.first_applied_at >= since and is_it(effect, call) for effect in made):
+                yield Wrong(f"call {call.number} was told of a {name} that no effect made", called_key(call))
+    return looked
+
+
+def _says_changed(call: CallRecord) -> bool:
+    return call.name != "release" or call.answer.get("status") == "released"
+
+
+def _renewed(effect: Effect, call: CallRecord) -> bool:
+    if "lease" not in call.answer:
+        return effect.result == "SessionIs"
+    lease = effect.result_fields["grant"]["lease"] if effect.result == "Renewed" else {}
+    return bool(lease.get("token") == call.answer["lease"]["token"])
+
+
+def _broken(effect: Effect, call: CallRecord) -> bool:
+    tokens = [lease["token"] for lease in effect.result_fields.get("leases", ())]
+    return effect.result == "Broken" and tokens == [lease["token"] for lease in call.answer["broken"]]
+
+
+_CHANGES: dict[str, Callable[[Effect, CallRecord], Any]] = {
+    "renew": _renewed,
+    "release": lambda effect, call: effect.result == "Released",
+    "commit": lambda effect, call: effect.result == "Committed",
+    "break": _broken,
+    "delete_record": lambda effect, call: effect.result == "RecordDeleted",
+    "open_session": lambda effect, call: effect.result == "SessionIs",
+    "close_session": lambda effect, call: effect.result == "SessionClosed",
+}
+
+
+def healed_nodes_have_everything(facts: Facts) -> Findings:
+    """13: every healed node has what the log comes to at its index, and nothing acknowledged is beyond it."""
+    if not facts.effects or not facts.history.complete:
+        return 0
+    acknowledged = _last_acknowledged(facts)
+    looked = 0
+    for node in facts.history.final:
+        looked += 1
+        if node.applied_index < acknowledged:
+            yield Wrong(
+                f"{node.node} has applied {node.applied_index}, and acknowledged was entry {acknowledged}"
+            )
+            continue
+        n = facts.last_of_index(node.applied_index)
+        for what, had, due in _compared(facts, node, n):
+            if had != due:
+                more, less = _only(had, due), _only(due, had)
+                yield Wrong(f"{node.node} at {node.applied_index} has {what} {more}, and not {less}")
+    return looked
+
+
+def _last_acknowledged(facts: Facts) -> int:
+    numbers = [
+        n for call in facts.history.calls if call.outcome == "ok" for n in facts.attribution.made_by(call)
+    ]
+    return max((facts.effects[n].index for n in numbers), default=0)
+
+
+def _compared(facts: Facts, node: NodeState, n: int) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    lives = [(named(*life.key), life.token) for life in facts.lives if life.holds(n)]
+    yield "leases", sorted(node.held), sorted(lives)
+    records = []
+    for key in facts.versions:
+        version = facts.version_at(key, n)
+        if version is not None:
+            records.append((named(*key), version.token, version.value))
+    yield "records", sorted(node.records), sorted(records)
+    waiters = queues_at(facts, n)
+    if waiters is not None:
+        waiting = [(named(*key), request) for key, queue in waiters.items() for _, request in queue]
+        yield "waiters", sorted(node.waiting), sorted(waiting)
+    low = [
+        (name, floor)
+        for name, floor in node.floors
+        for life in facts.by_name.get(name, ())
+        if life.began <= n and life.token > floor
+    ]
+    yield "floors that are too low:", sorted(low), []
+
+
+def _only(some: list[Any], others: list[Any]) -> list[Any]:
+    return [item for item in some if item not in others]
+
+
+def digests_are_equal(facts: Facts) -> Findings:
+    """16: at one applied index all nodes have the same digest."""
+    first: dict[int, tuple[str, str]] = {}
+    looked = 0
+    told = [(node.node, node.applied_index, node.digest) for node in facts.history.final]
+    for node, index, digest in (*facts.history.digests, *told):
+        looked += 1
+        other, as_other = first.setdefault(index, (node, digest))
+        if as_other != digest:
+            yield Wrong(f"at index {index} {other} and {node} differ")
+    return looked

@@ -1,0 +1,191 @@
+"""The reasons that refusals give are true.
+
+A refusal may be decided anywhere between its call and its answer, so its reason must hold after some effect
+in between. A lease counts as over from its deadline on, whether an effect has ended it by then or not.
+"""
+
+from typing import Final
+
+from tenure_chaos.checkers.facts import Facts, Life
+from tenure_chaos.checkers.reading import Findings, Key, Wrong, called_key
+from tenure_chaos.history import CallRecord
+
+_ENDING_OF_REASON: Final = {
+    "expired": ("expired", ""),
+    "released": ("released", ""),
+    "broken": ("broken", None),
+    "handed_over": ("handed_over", None),
+    "abandoned": ("released", "abandoned"),
+    "session_closed": ("released", "session_closed"),
+}
+"""reason -> (kind of the event that ended it, its detail if that says more)"""
+
+
+def held_names_a_holder(facts: Facts) -> Findings:
+    """11: an acquire is refused as held only while who it names, or somebody, keeps others out."""
+    looked = 0
+    for call in facts.refused("acquire", "held"):
+        looked += 1
+        key, (first, last) = called_key(call), facts.window(call)
+        holder = call.answer.get("holder")
+        if holder is None:
+            if not _kept_out(facts, call):
+                yield Wrong(
+                    f"call {call.number} was refused as held, but {key[1]} was free all the time", key
+                )
+            continue
+        life = facts.by_token.get((key[0], holder["token"]))
+        if life is None or life.key != key or facts.released_before(call, life.token) is not None:
+            continue  # That is said by another property.
+        if not life.holds_between(first, last) or facts.over(life, first):
+            yield Wrong(
+                f"call {call.number} was refused because of {life.name}, which did not hold then", key
+            )
+    return looked
+
+
+def _kept_out(facts: Facts, call: CallRecord) -> bool:
+    """Whether the key was held, waited for, or in a grace period at some time of the call."""
+    key, (first, last) = called_key(call), facts.window(call)
+    if any(True for _ in facts.lives_between(key, first, last)):
+        return True
+    if any(life.grace_ms and life.ended <= last for life in facts.by_key.get(key, ())):
+        return True
+    joined = [
+        event
+        for effect in facts.effects[: last + 1]
+        for event in effect.events
+        if event["kind"] == "queue_joined" and (event["tenant"], event["key"]) == key
+    ]
+    return bool(joined)
+
+
+def lost_leases_are_over(facts: Facts) -> Findings:
+    """11: a renewal or release is refused as lost only if that lease was over, for the reason told."""
+    looked = 0
+    for name in ("renew", "release"):
+        for call in facts.refused(name, "lost"):
+            looked += 1
+            life = facts.by_lease.get((call.tenant, call.asked.get("lease_id", "")))
+            if life is None:
+                continue
+            last = facts.window(call)[1]
+            if not facts.over(life, last):
+                yield Wrong(f"call {call.number} was told that {life.name} is over, which held", life.key)
+            elif not _ended_so(life, call.answer.get("reason"), last):
+                yield Wrong(
+                    f"call {call.number} was told that {life.name} is over, {call.answer['reason']}, but it "
+                    f"had {life.ending} {life.detail}".rstrip(),
+                    life.key,
+                )
+    return looked
+
+
+def _ended_so(life: Life, reason: str | None, last: int) -> bool:
+    if reason is None or reason not in _ENDING_OF_REASON:
+        return True
+    kind, detail = _ENDING_OF_REASON[reason]
+    if life.ended > last:
+        return kind == "expired"
+    return life.ending == kind and detail in (None, life.detail)
+
+
+def lost_in_the_log_is_over(facts: Facts) -> Findings:
+    """11: where the log itself answers that a lease is lost, it is, and for that reason."""
+    looked = 0
+    for n, effect in enumerate(facts.effects):
+        if effect.result != "Lost" or effect.command not in ("Renew", "Release"):
+            continue
+        looked += 1
+        life = facts.by_lease.get((effect.fields["tenant"], effect.fields["lease_id"] or ""))
+        if life is None:
+            continue
+        if not facts.over(life, n) or not _ended_so(life, effect.result_fields["reason"], n):
+            yield Wrong(
+                f"effect {n} answers that {life.name} is over, {effect.result_fields['reason']}: it is not",
+                life.key,
+            )
+    return looked
+
+
+def stale_tokens_are_stale(facts: Facts) -> Findings:
+    """11: a commit is refused as stale only if a later token had been granted, or a break had taken the
+    token's right; and the floor that is told was above it.
+    """
+    looked = 0
+    for call in facts.refused("commit", "stale_token"):
+        looked += 1
+        key, last, token = called_key(call), facts.window(call)[1], call.asked["token"]
+        floor = call.answer.get("floor")
+        if floor is not None and 0 < floor <= token:
+            yield Wrong(
+                f"call {call.number}: token {token} is not below the floor that was told, {floor}", key
+            )
+        elif facts.by_token.get((key[0], token)) is not None and not _superseded(facts, call, last):
+            yield Wrong(f"call {call.number}: token {token} was called stale, but was the newest", key)
+        elif floor and not _minted(facts, key, floor, last):
+            yield Wrong(f"call {call.number} was told the floor {floor}, which nobody had been granted", key)
+    return looked
+
+
+def _minted(facts: Facts, key: Key, floor: int, last: int) -> bool:
+    """Whether the floor is a token of the key; one that a break minted is told nowhere else."""
+    life = facts.by_token.get((key[0], floor))
+    granted = life is not None and life.key == key and life.began <= last
+    return granted or any(n <= last for n in facts.breaks.get(key, ()))
+
+
+def _superseded(facts: Facts, call: CallRecord, last: int) -> bool:
+    key, token = called_key(call), call.asked["token"]
+    own = facts.by_token[(key[0], token)]
+    if own.key != key:
+        return True
+    if any(life.token > token and life.began <= last for life in facts.by_key[key]):
+        return True
+    return any(own.began <= n <= last for n in facts.breaks.get(key, ()))
+
+
+def leases_that_do_not_live_are_over(facts: Facts) -> Findings:
+    """11: a commit is refused as not live only if its lease was over, or is not the one of that token."""
+    looked = 0
+    for call in facts.refused("commit", "not_live"):
+        looked += 1
+        key, last = called_key(call), facts.window(call)[1]
+        life = facts.by_token.get((key[0], call.asked["token"]))
+        if life is None or life.key != key or life.lease_id != call.asked.get("lease_id", life.lease_id):
+            continue
+        first = facts.window(call)[0]
+        if not facts.over(life, last) and life.claimed <= first:
+            yield Wrong(f"call {call.number} was told that {life.name} does not live, which held", key)
+    return looked
+
+
+def used_tokens_were_used(facts: Facts) -> Findings:
+    """11: a commit is refused as used or replayed only after a commit with that token, or a later one."""
+    looked = 0
+    for code in ("token_used", "seq_replayed"):
+        for call in facts.refused("commit", code):
+            looked += 1
+            key, last = called_key(call), facts.window(call)[1]
+            write = (call.asked["token"], call.asked.get("seq") or 0)
+            if not any(n <= last and accepted >= write for n, accepted in facts.accepted.get(key, ())):
+                yield Wrong(f"call {call.number} was told {code}, but {write} had not been written", key)
+    return looked
+
+
+def revisions_that_conflict_differ(facts: Facts) -> Findings:
+    """11: a commit is refused for the record's revision only if the record had another."""
+    looked = 0
+    for name in ("commit", "delete_record"):
+        for call in facts.refused(name, "revision_conflict"):
+            looked += 1
+            key, window = called_key(call), facts.window(call)
+            states = facts.versions_between(key, *window)
+            revisions = [state.revision if state is not None else 0 for state in states]
+            if all(revision == call.asked.get("if_revision") for revision in revisions):
+                yield Wrong(
+                    f"call {call.number} was told that the revision is not {call.asked.get('if_revision')}, "
+                    "which it was",
+                    key,
+                )
+    return looked
