@@ -39,8 +39,12 @@ def arm(point: str, action: Callable[[], None]) -> None:
     _armed[point] = action
 
 
-def disarm() -> None:
-    _armed.clear()
+def disarm(point: str | None = None) -> None:
+    """Nothing happens at ``point`` any more, or at any point."""
+    if point is None:
+        _armed.clear()
+    else:
+        _armed.pop(point, None)
 
 
 def arm_from(specification: str) -> None:

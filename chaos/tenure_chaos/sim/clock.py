@@ -25,6 +25,11 @@ class SimClock:
     def monotonic(self) -> float:
         return self._offset_s + self._loop.time() * self.rate
 
+    def set_rate(self, rate: float) -> None:
+        """Go on at another rate from now on."""
+        self._offset_s += self._loop.time() * (self.rate - rate)
+        self.rate = rate
+
     def wall_ms(self) -> int:
         return EPOCH_MS + int(self._loop.time() * 1000) + self._wall_step_ms
 

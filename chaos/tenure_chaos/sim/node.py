@@ -1,7 +1,9 @@
 """One simulated node: the real consensus, service and front, on the world's time, network and disk."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,12 +14,23 @@ from tenure_chaos.sim.loop import CURRENT, Process, VirtualLoop
 from tenure_chaos.sim.network import Network
 from tenure_cluster.api.dispatch import Dispatcher
 from tenure_cluster.raft import Raft, RaftOptions, mitigations
+from tenure_cluster.raft.journal import Journal
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.settings import Admission, Calls, Config, Http, Leases, Member, Peer
 
 PEER_PORT = 7700
 CLUSTER = "simulated"
+RESERVE_SEGMENTS = 4
+"""Free space, in segments of the journal, below which nodes take in nothing new."""
+
+
+@dataclass(frozen=True)
+class Rot:
+    """A byte of a stopped node's disk that is not what was written there."""
+
+    file: str
+    offset: int
 
 
 class SimNode:
@@ -36,8 +49,11 @@ class SimNode:
         options: RaftOptions,
         on: frozenset[str] = mitigations.ALL,
         make_replica: Callable[["SimNode"], Replica],
+        observe: Callable[["SimNode", Raft, LeaseService], None] = lambda node, raft, service: None,
         on_fatal: Callable[["SimNode", BaseException], None],
     ) -> None:
+        """``observe`` is shown what a process is made of before it starts. ``on_fatal`` is told why one
+        stopped itself, or did not start."""
         self.name = name
         self.disk = disk
         self.clock = clock
@@ -48,8 +64,13 @@ class SimNode:
         self.dispatcher: Dispatcher | None = None
         self.replica: Replica | None = None
         self.starting = False
+        self.stopping = False
         self.refused_to_start: BaseException | None = None
-        self._durable_index = 0
+        self.excuses: dict[int, int] = {}
+        """By errno: the last incarnation whose disk may fail that way."""
+        self.rot: Rot | None = None
+        self.short_of_space = False
+        self._journal: Journal | None = None
         self._members = members
         self._loop = loop
         self._network = network
@@ -57,6 +78,7 @@ class SimNode:
         self._options = options
         self._on = on
         self._make_replica = make_replica
+        self._observe = observe
         self._on_fatal = on_fatal
         self._config = Config(
             cluster_id=CLUSTER,
@@ -83,6 +105,7 @@ class SimNode:
         assert not self.process.alive
         self.process = Process(self.name, self.process.incarnation + 1)
         self.starting = True
+        self.refused_to_start = None
         self._loop.spawn(self.process, lambda: self._loop.create_task(self._start()))
 
     async def _start(self) -> None:
@@ -110,6 +133,7 @@ class SimNode:
             on_crash=lambda error: self._on_fatal(self, error),
         )
         self.raft, self.replica = raft, replica
+        self._observe(self, raft, service)
         try:
             await raft.start()
         except Exception as error:
@@ -123,18 +147,73 @@ class SimNode:
         self.dispatcher = Dispatcher(service, b"{}", lambda: False)
         self.starting = False
 
-    def durable_index(self) -> int:
-        """Up to where this node's log is durable, whether it runs or not."""
+    async def stop(self) -> None:
+        """SIGTERM: the program answers what waits, closes its files and ends. Returns when it has ended, by
+        this or otherwise."""
+        process, raft, service = self.process, self.raft, self.service
+        if not self.up or raft is None or service is None or self.stopping:
+            return
+        self.stopping = True
+        ended = self._loop.create_future()
+        process.at_death[self] = lambda: None if ended.done() else ended.set_result(None)
+
+        async def stop() -> None:
+            await service.stop()
+            self.dispatcher = None
+            await raft.stop()
+            await self._disk_done()
+            self.kill()
+
+        self._loop.spawn(process, lambda: self._loop.create_task(stop()))
+        await ended
+
+    @property
+    def syncing(self) -> bool:
+        """A sync of the journal is under way."""
+        return self.raft is not None and self.raft._pump._syncing_since_s is not None
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Free space below which it takes in nothing new."""
+        return self._config.admission.disk_reserve_bytes
+
+    async def _disk_done(self) -> None:
+        """All that was given to the disk is done; a program's end waits for that."""
+        for run in (self.disk.run_bulk, self.disk.run):
+            done: asyncio.Future[None] = self._loop.create_future()
+            run(lambda: None, lambda error, done=done: done.set_result(None))  # type: ignore[misc]
+            await done
+
+    def snapshot_soon(self) -> None:
+        """Have it make a snapshot as if enough had been applied."""
+        if self.up and self.raft is not None:
+            snapshots = self.raft._pump.snapshots
+            snapshots._entries = max(snapshots._entries, self._options.snapshot_entries)
+            self.raft._pump.kick()
+
+    @property
+    def journal(self) -> Journal | None:
+        """That of the last process that had read its disk; it tells what was durable when it died."""
         if self.raft is not None and self.raft._journal is not None:
-            self._durable_index = self.raft._journal.durable_index
-        return self._durable_index
+            self._journal = self.raft._journal
+        return self._journal
+
+    def has_durably(self, index: int, term: int) -> bool:
+        """Whether this entry is in this node's durable log, or was when its process died. What a snapshot
+        covers counts as the same."""
+        journal = self.journal
+        if journal is None or journal.durable_index < index:
+            return False
+        entries = journal._log.entries
+        position = index - entries[0][1]
+        return position < 0 or entries[position][2] == term
 
     def _gone(self) -> None:
-        self.durable_index()
+        assert self.journal is self._journal  # which remembers it
         self._loop.kill(self.process)
         self._network.process_died(self.process)
         self.raft = self.service = self.dispatcher = self.replica = None
-        self.starting = False
+        self.starting = self.stopping = False
 
     def kill(self) -> None:
         """SIGKILL: what was written to files is still there."""

@@ -8,22 +8,38 @@ from typing import Any, get_args, get_origin, get_type_hints
 FAULTS = (
     "kill one",
     "kill leader",
+    "kill majority",
     "kill all",
     "power loss one",
+    "power loss leader",
+    "power loss majority",
     "power loss all",
+    "rolling restart",
     "pause node",
     "pause client",
+    "crash in a sync",
+    "crash at a point",
     "isolate leader",
     "split in halves",
-    "cut one way",
+    "ring of majorities",
     "bridge",
+    "cut one way",
+    "cut clients off",
     "slow link",
+    "jitter",
+    "slicing",
     "reset links",
     "slow disk",
     "sync error",
-    "lost replies",
+    "disk full",
+    "bit rot",
     "wall clock step",
+    "clock rate",
+    "lost replies",
+    "duplicate requests",
+    "forced compaction",
 )
+"""Kinds of faults, each a class of faults/."""
 
 
 HOLDING = ("hold", "wait", "keep", "guard", "register", "session", "batch")
@@ -94,7 +110,8 @@ class Options:
 
     @classmethod
     def draw(cls, rng: random.Random) -> "Options":
-        chosen = tuple(fault for fault in FAULTS if rng.random() < 0.4)
+        part = rng.choice((0.1, 0.3, 0.5))
+        chosen = tuple(fault for fault in FAULTS if rng.random() < part)
         return cls(
             nodes=5 if rng.random() < 0.25 else 3,
             clients=rng.randint(2, 6),
@@ -104,7 +121,7 @@ class Options:
             fault_gap_s=rng.choice((1.0, 3.0, 8.0)),
             think_s=rng.choice((0.1, 0.4, 1.0)),
             snapshot_entries=rng.choice((10, 50, 200, 1_000)),
-            segment_bytes=rng.choice((262_144, 524_288)),
+            segment_bytes=rng.choice((65_536, 65_536, 262_144)),
             clock_rate_bound=rng.choice((0.0, 0.001, 0.005)),
             lose_reply=rng.choice((0.0, 0.0, 0.02, 0.1)),
             work=_draw_work(rng),

@@ -1,0 +1,145 @@
+"""What the log did, seen at the replica that applied each entry first; and that all replicas agree."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tenure_chaos.history import Effect, History
+from tenure_chaos.sim.node import SimNode
+from tenure_cluster.lease.commands import decode
+from tenure_cluster.service.replica import Replica
+
+
+class Observer(Protocol):
+    """Who is told."""
+
+    history: History
+
+    def violation(self, rule: str, what: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def count(self, what: str, by: int = 1) -> None: ...
+    def now(self) -> float: ...
+
+
+class WatchedReplica(Replica):
+    """A replica that tells what it applies."""
+
+    def __init__(self, effects: "Effects", node: SimNode) -> None:
+        super().__init__()
+        self._effects = effects
+        self._node = node
+
+    def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
+        machine = self._machine
+        results, events, each = [], [], []
+        for at_ms, data in commands:
+            applied = machine.apply(at_ms, decode(data))
+            results.append(applied.result)
+            events += applied.events
+            each.append(applied.events)
+        self.applied_index = index
+        self._effects.applied(self._node, self, index, commands, results, each)
+        if events and self.on_events is not None:
+            self.on_events(events)
+        return results
+
+    def restore(self, chunks: Any) -> None:
+        super().restore(chunks)
+        if self._node.starting:
+            self._effects.world.count("snapshot restored at a start")
+
+
+class Effects:
+    """Writes down the effects of every command, once, in the order of the log."""
+
+    def __init__(self, world: Observer, digest_every: int) -> None:
+        self.world = world
+        self.digest_every = digest_every
+        self.last_index = 0
+        self._digests: dict[int, tuple[str, str]] = {}
+        self._stamped: dict[tuple[int, bytes], float] = {}
+
+    def stamped(self, at_ms: int, command: bytes) -> None:
+        """A leader has stamped a command and proposed it."""
+        self._stamped.setdefault((at_ms, command), self.world.now())
+
+    def applied(
+        self,
+        node: SimNode,
+        replica: WatchedReplica,
+        index: int,
+        commands: Sequence[tuple[int, bytes]],
+        results: Sequence[Any],
+        events: Sequence[Sequence[Any]],
+    ) -> None:
+        """A node has applied an entry that holds commands."""
+        if index > self.last_index:
+            self.last_index = index
+            for place, (command, result, happened) in enumerate(zip(commands, results, events, strict=True)):
+                self._record(node, index, place, *command, result, happened)
+        if index % self.digest_every == 0:
+            digest = replica.digest()
+            self.world.history.digests.append((node.name, index, digest))
+            first = self._digests.setdefault(index, (node.name, digest))
+            if first[1] != digest:
+                self.world.violation("equal digests", f"{first[0]} and {node.name} differ at {index}")
+
+    def _record(
+        self, node: SimNode, index: int, place: int, at_ms: int, data: bytes, result: Any, events: Any
+    ) -> None:
+        world, command = self.world, decode(data)
+        effect = Effect(
+            index=index,
+            place=place,
+            first_applied_at=world.now(),
+            at_ms=at_ms,
+            command=type(command).__name__,
+            fields=plain(command),
+            result=type(result).__name__,
+            result_fields=plain(result),
+            events=tuple(plain(event) for event in events),
+            stamped_at=self._stamped.pop((at_ms, data), -1.0),
+        )
+        world.history.effects.append(effect)
+        world.count(f"result {effect.command} {effect.result}")
+        for event in effect.events:
+            world.count(f"event {event['kind']}")
+        for mark, reached in _MARKS.items():
+            if reached(effect):
+                world.count(mark)
+        if node.short_of_space and (effect.command, effect.result) in _FROM_THE_RESERVE:
+            world.count(f"{effect.result} while a disk is full")
+
+
+_FROM_THE_RESERVE = (("Renew", "Renewed"), ("Release", "Released"))
+
+
+def _has(effect: Effect, kind: str) -> bool:
+    return any(event["kind"] == kind for event in effect.events)
+
+
+_MARKS: dict[str, Callable[[Effect], bool]] = {
+    "lease expired by command": lambda effect: effect.command == "Expire" and _has(effect, "expired"),
+    "waiter granted by a release": lambda effect: effect.command == "Release" and _has(effect, "granted"),
+    "waiter granted by an expiry": lambda effect: effect.command == "Expire" and _has(effect, "granted"),
+    "waiter granted by a break": lambda effect: effect.command == "Break" and _has(effect, "granted"),
+    "grant replayed": lambda effect: bool(effect.result_fields.get("replayed")),
+    "commit replayed": lambda effect: effect.result == "Committed" and not _has(effect, "committed"),
+    "stale commit refused": lambda effect: effect.result_fields.get("code") == "stale_token",
+}
+
+
+def content_name(command: bytes) -> str:
+    """A short name of an entry's content."""
+    return hashlib.sha256(command).hexdigest()[:8]
+
+
+def plain(value: Any) -> Any:
+    """A struct of the machine, and all within, as plain data: a dictionary by field."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,107 @@
+"""Ends of processes at chosen moments: inside a sync, and at each named point of the code."""
+
+import asyncio
+from typing import Final
+
+from tenure_chaos.sim.faults.disks import normal_speed
+from tenure_chaos.sim.faults.kind import Kind
+from tenure_chaos.sim.node import SimNode
+from tenure_cluster import faults
+
+POINTS: Final = tuple(sorted(faults.POINTS))
+
+SNAPSHOT_POINTS: Final = tuple(point for point in POINTS if point.startswith("snapshot."))
+
+LOOK_S: Final = 0.0005
+"""How often a node is looked at for a sync under way; most take longer."""
+
+
+class _Crash(Kind):
+    """Waits for the moment; if it does not come in time, nothing has happened."""
+
+    within_s = 6.0
+
+    def begin(self) -> str | None:
+        self.node: SimNode = self.scene.likely_leader()
+        if not self.node.up:
+            return None
+        self.power = self.rng.random() < 0.7
+        return self.node.name
+
+    def crash(self) -> None:
+        if self.power:
+            self.world.lose_power(self.node)
+        else:
+            self.node.kill()
+
+    async def down(self) -> None:
+        await asyncio.sleep(self.rng.choice((0.05, 0.5, 3.0)))
+
+    def heal(self) -> None:
+        self.world.start_node(self.node)
+
+
+class CrashInSync(_Crash):
+    """Between the beginning of a sync of the journal and its end, the machine loses its power or the process
+    is killed."""
+
+    name = "crash in a sync"
+
+    def begin(self) -> str | None:
+        target = super().begin()
+        if target is not None and self.rng.random() < 0.5:
+            self.node.disk.sync_max_s = 0.02
+        return target
+
+    async def last(self) -> None:
+        ends = self.world.now() + self.within_s
+        while self.node.up and self.world.now() < ends:
+            if self.node.syncing:
+                await asyncio.sleep(self.rng.uniform(0.0, self.node.disk.sync_max_s / 2))
+                if self.node.up and self.node.syncing:
+                    self.crash()
+                    self.world.count("crashed in a sync")
+                    await self.down()
+                    return
+            await asyncio.sleep(LOOK_S)
+
+    def heal(self) -> None:
+        normal_speed(self.node.disk)
+        super().heal()
+
+
+class CrashAtPoint(_Crash):
+    """At a named point of the code."""
+
+    name = "crash at a point"
+
+    def begin(self) -> str | None:
+        target = super().begin()
+        if target is None:
+            return None
+        self.point = self.rng.choice(POINTS)
+        if self.world.crashes.armed(self.node, self.point):
+            return None
+        self.crashed: asyncio.Future[None] = self.world.loop.create_future()
+        self.world.crashes.arm(self.node, self.point, self.at_point)
+        if self.point in SNAPSHOT_POINTS:
+            self.node.snapshot_soon()
+        return f"{target} at {self.point}"
+
+    def at_point(self) -> None:
+        self.world.note(f"{self.node.name} crashes at {self.point}")
+        self.world.count(f"crashed at {self.point}")
+        self.crash()
+        self.crashed.set_result(None)
+
+    async def last(self) -> None:
+        try:
+            async with asyncio.timeout(self.within_s):
+                await self.crashed
+        except TimeoutError:
+            return
+        await self.down()
+
+    def heal(self) -> None:
+        self.world.crashes.disarm(self.node, self.point)
+        super().heal()
