@@ -39,7 +39,7 @@ def request_of_call(call: CallRecord) -> Hashable | None:
             return ("renew", tenant, asked.get("lease_id") or asked.get("session_id"))
         case "release":
             return ("release", tenant, asked.get("lease_id"))
-        case "commit":
+        case "commit" | "commit_again":
             return _commit(tenant, asked)
         case "break":
             return ("break", tenant, asked.get("key"))
@@ -119,7 +119,9 @@ def may_act_until(call: CallRecord) -> float:
         case "unavailable":
             return -NEVER
         case "refused":
-            final = call.name == "commit" and call.asked.get("op_id") and call.code in MACHINE_REFUSALS
+            final = (
+                call.name.startswith("commit") and call.asked.get("op_id") and call.code in MACHINE_REFUSALS
+            )
             return NEVER if call.doubtful and not final else -NEVER
     return NEVER
 

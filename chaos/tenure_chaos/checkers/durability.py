@@ -15,8 +15,8 @@ def acknowledged_grants_are_in_the_log(facts: Facts) -> Findings:
         return 0
     for call, lease in facts.granted_calls:
         key = (call.tenant, lease["key"])
-        life = facts.by_token.get((call.tenant, lease["token"]))
-        if life is None or life.key != key:
+        life = facts.life(key, lease["token"])
+        if life is None:
             if not facts.granted_elsewhere(key, lease["token"]):
                 yield Wrong(
                     f"call {call.number}: no effect granted {key[1]} with token {lease['token']}", key
@@ -50,20 +50,14 @@ def _says_changed(call: CallRecord) -> bool:
     return call.name != "release" or call.answer.get("status") == "released"
 
 
-def _renewed(effect: Effect, call: CallRecord) -> bool:
-    if "lease" not in call.answer:
-        return effect.result == "SessionIs"
-    lease = effect.result_fields["grant"]["lease"] if effect.result == "Renewed" else {}
-    return bool(lease.get("token") == call.answer["lease"]["token"])
-
-
 def _broken(effect: Effect, call: CallRecord) -> bool:
     tokens = [lease["token"] for lease in effect.result_fields.get("leases", ())]
     return effect.result == "Broken" and tokens == [lease["token"] for lease in call.answer["broken"]]
 
 
 _CHANGES: dict[str, Callable[[Effect, CallRecord], Any]] = {
-    "renew": _renewed,
+    "renew": lambda effect, call: effect.result == "Renewed",
+    "renew_session": lambda effect, call: effect.result == "SessionIs",
     "release": lambda effect, call: effect.result == "Released",
     "commit": lambda effect, call: effect.result == "Committed",
     "break": _broken,

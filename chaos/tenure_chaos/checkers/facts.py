@@ -84,7 +84,7 @@ class Facts:
         """The log's time after each effect."""
         self.lives: list[Life] = []
         self.by_key: dict[Key, list[Life]] = {}
-        self.by_token: dict[tuple[str, int], Life] = {}
+        self._granted: dict[tuple[Key, int], Life] = {}
         self.by_lease: dict[tuple[str, str], Life] = {}
         self.deadlines: dict[tuple[str, str], list[tuple[int, int]]] = {}
         """(effect, deadline) by (tenant, session)."""
@@ -114,10 +114,10 @@ class Facts:
                 self.lives.append(life)
                 self.by_key.setdefault(key, []).append(life)
                 self._begun.setdefault(key, []).append(n)
-                self.by_token.setdefault((key[0], life.token), life)
+                self._granted.setdefault((key, life.token), life)
             elif kind in ENDINGS:
-                ended = self.by_token.get((key[0], event["token"]))
-                if ended is not None and ended.ended == NOT_YET and ended.key == key:
+                ended = self.life(key, event["token"])
+                if ended is not None and ended.ended == NOT_YET:
                     ended.ended, ended.ended_at, ended.ended_ms = n, self.applied_at[n], self.now_ms[n]
                     ended.ending, ended.detail = kind, event["detail"]
             elif kind == "committed":
@@ -137,8 +137,8 @@ class Facts:
         for grant in grants_told(effect):
             lease, session = grant["lease"], grant["session"]
             self._read_session(n, session)
-            life = self.by_token.get((lease["tenant"], lease["token"]))
-            if life is None or life.key != key_of(lease):
+            life = self.life(key_of(lease), lease["token"])
+            if life is None:
                 continue
             if not lease["claim_deadline_ms"]:
                 life.claimed = min(life.claimed, n)
@@ -171,6 +171,10 @@ class Facts:
         return [effect.index for effect in self.effects]
 
     # -- what held
+
+    def life(self, key: Key, token: int) -> Life | None:
+        """The grant of the key with that token."""
+        return self._granted.get((key, token))
 
     def life_at(self, key: Key, n: int) -> Life | None:
         """The grant that had not been ended after effect n."""

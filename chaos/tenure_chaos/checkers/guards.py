@@ -112,7 +112,7 @@ def live_commits_are_of_live_leases(facts: Facts) -> Findings:
                 continue
             looked += 1
             key = key_of(event)
-            life = facts.by_token.get((key[0], event["token"]))
-            if life is None or life.key != key or not life.holds(n) or facts.over(life, n):
+            life = facts.life(key, event["token"])
+            if life is None or not life.holds(n) or facts.over(life, n):
                 yield Wrong(f"effect {n} accepts token {event['token']}, whose lease does not live", key)
     return looked

@@ -88,6 +88,9 @@ def _promises(facts: Facts) -> dict[tuple[Key, int], tuple[float, CallRecord]]:
         lease = call.answer.get("lease")
         if lease is None or not call.answered_attempt_at:
             continue
+        life = facts.life((call.tenant, lease["key"]), lease["token"])
+        if life is not None and life.ended_at < call.invoked_at:
+            continue  # Nothing can be promised any more; that it was is for other properties.
         # A session that asks for what it holds is answered the lease as it is, not a fresh one.
         fresh = not call.answer.get("replayed") and not call.asked.get("session_id")
         length_ms = max(lease["ttl_ms"] if fresh else 0, lease["expires_in_ms"])
@@ -135,7 +138,7 @@ def no_belief_outlives_the_next_grant(facts: Facts) -> Findings:
         after = {life.token: later for life, later in itertools.pairwise(lives)}
         for belief in beliefs:
             later = after.get(belief.token)
-            if later is None or facts.by_token[(key[0], belief.token)].ending in TAKEN_AWAY:
+            if later is None or _taken_away_at(facts, key, belief.token) != NEVER:
                 continue
             looked += 1
             if belief.ended_at > later.began_at:
@@ -156,7 +159,7 @@ def _beliefs(facts: Facts) -> dict[Key, list[Belief]]:
 
 
 def _taken_away_at(facts: Facts, key: Key, token: int) -> float:
-    life = facts.by_token.get((key[0], token))
+    life = facts.life(key, token)
     return life.ended_at if life is not None and life.ending in TAKEN_AWAY else NEVER
 
 
@@ -164,6 +167,6 @@ def belief_follows_a_grant(facts: Facts) -> Iterator[Wrong]:
     """Beliefs in what the log never granted, or not yet."""
     for key, beliefs in _beliefs(facts).items():
         for belief in beliefs:
-            life = facts.by_token.get((key[0], belief.token))
-            if life is None or life.key != key or life.began_at > belief.began_at:
+            life = facts.life(key, belief.token)
+            if life is None or life.began_at > belief.began_at:
                 yield Wrong(f"{belief.client} believes in token {belief.token} of {key[1]}, not granted", key)

@@ -95,8 +95,9 @@ class _Operations:
             key, kind, token = (event["tenant"], event["key"]), event["kind"], event["token"]
             if kind == "granted":
                 if (key, token) not in self._told:
-                    life = self._facts.by_token[key[0], token]
-                    since = self._first_asked.get((key[0], life.request_id or "-"), 0.0)
+                    life = self._facts.life(key, token)
+                    request_id = life.request_id if life is not None else ""
+                    since = self._first_asked.get((key[0], request_id or "-"), 0.0)
                     self._put(key, (Asked("acquire"), Answered("granted", token)), since, at)
             elif n in self._acknowledged:
                 continue

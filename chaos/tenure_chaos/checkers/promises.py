@@ -15,10 +15,10 @@ def a_renewal_is_of_the_current_grant(facts: Facts) -> Findings:
         looked += 1
         lease = effect.result_fields["grant"]["lease"]
         key = key_of(lease)
-        life = facts.by_token.get((key[0], lease["token"]))
+        life = facts.life(key, lease["token"])
         if effect.fields["lease_id"] is not None and lease["lease_id"] != effect.fields["lease_id"]:
             yield Wrong(f"effect {n} renews another lease than it was asked to: {lease['lease_id']}", key)
-        elif life is None or life.key != key or not life.holds(n):
+        elif life is None or not life.holds(n):
             yield Wrong(f"effect {n} renews token {lease['token']} of {key[1]}, which does not hold", key)
         elif facts.deadline_ms(life, n - 1) <= facts.now_ms[n]:
             before = facts.deadline_ms(life, n - 1)

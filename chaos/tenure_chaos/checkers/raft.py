@@ -16,13 +16,18 @@ def one_leader_a_term(facts: Facts) -> Findings:
 
 
 def leaders_are_complete(facts: Facts) -> Findings:
-    """18: leader completeness. Who takes office has every entry that any node had applied by then."""
+    """18: leader completeness. Who takes office has every entry that any node had applied by then, save those
+    of later terms: it may hear late of its own election.
+    """
+    terms = {entry.index: entry.term for entry in reversed(facts.history.applied)}
     looked = 0
     for elected in facts.history.elected:
         if elected.last_index < 0:
             continue
         looked += 1
         n = facts.last_applied(elected.at)
+        while n >= 0 and terms.get(facts.effects[n].index, 0) > elected.term:
+            n -= 1
         applied = facts.effects[n].index if n >= 0 else 0
         if elected.last_index < applied:
             yield Wrong(_lacks(elected, applied))

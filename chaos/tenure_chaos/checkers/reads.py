@@ -122,11 +122,11 @@ def _told(facts: Facts, call: CallRecord) -> Iterator[Claim]:
 
 
 def _held(facts: Facts, key: Key, token: int) -> Claim:
-    life = facts.by_token.get((key[0], token))
+    life = facts.life(key, token)
 
     def true(first: int, last: int) -> bool:
         # Of a token that nobody was granted on this key other properties speak.
-        if life is None or life.key != key:
+        if life is None:
             return True
         return life.holds_between(first, last) and not facts.over(life, max(first, life.began))
 
@@ -155,8 +155,8 @@ def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
     if call.answer["valid"]:
         yield _held(facts, key, token)
     elif call.answer["reason"] == "not_live":
-        life = facts.by_token.get((key[0], token))
-        if life is not None and life.key == key:
+        life = facts.life(key, token)
+        if life is not None:
             held = life
 
             def over(first: int, last: int) -> bool:
@@ -165,8 +165,8 @@ def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
 
             yield key, f"token {token} does not live", over
     elif call.answer["reason"] == "stale_token":
-        life = facts.by_token.get((key[0], token))
-        if life is not None and life.key == key:
+        life = facts.life(key, token)
+        if life is not None:
             own = life
 
             def superseded(first: int, last: int) -> bool:

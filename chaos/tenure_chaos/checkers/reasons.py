@@ -34,8 +34,8 @@ def held_names_a_holder(facts: Facts) -> Findings:
                     f"call {call.number} was refused as held, but {key[1]} was free all the time", key
                 )
             continue
-        life = facts.by_token.get((key[0], holder["token"]))
-        if life is None or life.key != key or facts.released_before(call, life.token) is not None:
+        life = facts.life(key, holder["token"])
+        if life is None or facts.released_before(call, life.token) is not None:
             continue  # That is said by another property.
         if not life.holds_between(first, last) or facts.over(life, first):
             yield Wrong(
@@ -121,7 +121,7 @@ def stale_tokens_are_stale(facts: Facts) -> Findings:
             yield Wrong(
                 f"call {call.number}: token {token} is not below the floor that was told, {floor}", key
             )
-        elif facts.by_token.get((key[0], token)) is not None and not _superseded(facts, call, last):
+        elif (own := facts.life(key, token)) is not None and not _superseded(facts, own, last):
             yield Wrong(f"call {call.number}: token {token} was called stale, but was the newest", key)
         elif floor and not _minted(facts, key, floor, last):
             yield Wrong(f"call {call.number} was told the floor {floor}, which nobody had been granted", key)
@@ -130,19 +130,15 @@ def stale_tokens_are_stale(facts: Facts) -> Findings:
 
 def _minted(facts: Facts, key: Key, floor: int, last: int) -> bool:
     """Whether the floor is a token of the key; one that a break minted is told nowhere else."""
-    life = facts.by_token.get((key[0], floor))
-    granted = life is not None and life.key == key and life.began <= last
+    life = facts.life(key, floor)
+    granted = life is not None and life.began <= last
     return granted or any(n <= last for n in facts.breaks.get(key, ()))
 
 
-def _superseded(facts: Facts, call: CallRecord, last: int) -> bool:
-    key, token = called_key(call), call.asked["token"]
-    own = facts.by_token[(key[0], token)]
-    if own.key != key:
+def _superseded(facts: Facts, own: Life, last: int) -> bool:
+    if any(life.token > own.token and life.began <= last for life in facts.by_key[own.key]):
         return True
-    if any(life.token > token and life.began <= last for life in facts.by_key[key]):
-        return True
-    return any(own.began <= n <= last for n in facts.breaks.get(key, ()))
+    return any(own.began <= n <= last for n in facts.breaks.get(own.key, ()))
 
 
 def leases_that_do_not_live_are_over(facts: Facts) -> Findings:
@@ -151,8 +147,8 @@ def leases_that_do_not_live_are_over(facts: Facts) -> Findings:
     for call in facts.refused("commit", "not_live"):
         looked += 1
         key, last = called_key(call), facts.window(call)[1]
-        life = facts.by_token.get((key[0], call.asked["token"]))
-        if life is None or life.key != key or life.lease_id != call.asked.get("lease_id", life.lease_id):
+        life = facts.life(key, call.asked["token"])
+        if life is None or life.lease_id != call.asked.get("lease_id", life.lease_id):
             continue
         first = facts.window(call)[0]
         if not facts.over(life, last) and life.claimed <= first:

@@ -95,8 +95,8 @@ def every_token_seen_was_granted(facts: Facts) -> Findings:
     for call, key_name, token in _seen(facts):
         looked += 1
         key = (call.tenant, key_name)
-        life = facts.by_token.get((call.tenant, token))
-        if life is not None and life.key == key and life.began_at <= call.returned_at:
+        life = facts.life(key, token)
+        if life is not None and life.began_at <= call.returned_at:
             continue
         if not facts.granted_elsewhere(key, token):
             yield Wrong(

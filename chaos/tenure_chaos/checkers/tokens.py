@@ -1,14 +1,15 @@
 """Fencing tokens: each is of one grant, and they rise."""
 
-from tenure_chaos.checkers.facts import Facts
+from tenure_chaos.checkers.facts import Facts, Life
 from tenure_chaos.checkers.reading import Findings, Key, Wrong, called_key
 from tenure_chaos.history import CallRecord
 
 
 def tokens_are_unique(facts: Facts) -> Findings:
     """2: no two grants carry the same token. Along the log no token of a tenant is granted twice."""
+    granted: dict[tuple[str, int], Life] = {}
     for life in facts.lives:
-        first = facts.by_token[(life.key[0], life.token)]
+        first = granted.setdefault((life.key[0], life.token), life)
         if first is not life:
             yield Wrong(
                 f"effects {first.began} and {life.began} both grant token {life.token}, of "

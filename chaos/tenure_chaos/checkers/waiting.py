@@ -117,7 +117,7 @@ def _touched(effect: Effect) -> Iterator[Key]:
 def _ended_by(facts: Facts, effect: Effect) -> Iterator[Life]:
     for event in effect.events:
         if event["kind"] in ("expired", "broken"):
-            life = facts.by_token.get((event["tenant"], event["token"]))
+            life = facts.life(key_of(event), event["token"])
             if life is not None:
                 yield life
 
