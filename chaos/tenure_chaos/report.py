@@ -3,7 +3,7 @@
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,14 @@ class Tally:
             f"of wall time ({speed:.0f} x, {per_core:.0f} x a core), {len(self.violations)} broke a rule"
         )
 
-    def table(self, prefix: str, strip: bool = True) -> list[str]:
-        """The counts whose names begin with ``prefix``, most frequent first."""
-        rows = [(name, number) for name, number in self.counts.items() if name.startswith(prefix)]
-        rows.sort(key=lambda row: (-row[1], row[0]))
-        cut = len(prefix) if strip else 0
-        return [f"{number:>12,}  {name[cut:]}" for name, number in rows]
+
+def counts_table(counts: Mapping[str, int], prefix: str = "") -> list[str]:
+    """The counts whose names begin with ``prefix``, by name without it."""
+    return [
+        f"{number:>12,}  {name.removeprefix(prefix)}"
+        for name, number in sorted(counts.items())
+        if name.startswith(prefix)
+    ]
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:

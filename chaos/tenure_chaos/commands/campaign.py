@@ -10,15 +10,16 @@ from types import FrameType
 
 import click
 
+from tenure_chaos import marks
 from tenure_chaos.batch import run_on, workers
 from tenure_chaos.commands.options import KEEP, again
-from tenure_chaos.report import Tally, commit, read_record, total
+from tenure_chaos.report import Tally, commit, counts_table, read_record, total
 
 CHUNK_SEEDS = 50
 
 TABLES = (
     ("faults", "fault "),
-    ("marks", "mark "),
+    ("work", "work "),
     ("calls", "call "),
     ("events", "event "),
     ("results", "result "),
@@ -111,17 +112,22 @@ def _say(record: Path, chunks: list[dict[str, object]]) -> None:
         f"seeds {chunks[0]['first_seed']} to {chunks[-1]['last_seed']}, commits "
         + ", ".join(dict.fromkeys(str(chunk["commit"]) for chunk in chunks))
     )
+    shown: set[str] = set()
     for title, prefix in TABLES:
-        if rows := sums.table(prefix):
-            click.echo(f"\n{title}")
-            for row in rows:
-                click.echo(row)
-    named = tuple(prefix for _, prefix in TABLES)
-    click.echo("\nothers")
-    for name, number in sorted(sums.counts.items()):
-        if not name.startswith(named):
-            click.echo(f"{number:>12,}  {name}")
+        rows = {name: number for name, number in sums.counts.items() if name.startswith(prefix)}
+        shown |= rows.keys()
+        _table(title, rows, prefix)
+    _table("others", {name: number for name, number in sums.counts.items() if name not in shown})
+    if missed := marks.missing(sums.counts):
+        click.echo(f"\nnot reached: {', '.join(missed)}")
     for broken in sums.violations:
         click.echo(f"\nseed {broken['seed']} broke")
         for rule in broken["rules"]:
             click.echo(f"  {rule}")
+
+
+def _table(title: str, counts: dict[str, int], prefix: str = "") -> None:
+    if counts:
+        click.echo(f"\n{title}")
+        for row in counts_table(counts, prefix):
+            click.echo(row)

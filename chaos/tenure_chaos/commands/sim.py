@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from tenure_chaos import marks
 from tenure_chaos.batch import Verdict, run_batch
 from tenure_chaos.commands.options import KEEP, again, option_option
-from tenure_chaos.report import Tally, commit
+from tenure_chaos.report import Tally, commit, counts_table
 
 
 def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> range:
@@ -32,9 +33,16 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> ra
 @click.option(
     "--record", type=click.Path(dir_okay=False, path_type=Path), help="Add the sums as a line of JSON."
 )
+@click.option(
+    "--marks", "check_marks", is_flag=True, help="Fail if a coverage mark was not reached (see marks.py)."
+)
 @click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def sim(seeds: range, jobs: int, overrides: dict[str, str], record: Path | None, output: str) -> None:
-    """Simulate one cluster a seed, and check every rule. Exit code 1 if one is broken."""
+def sim(
+    seeds: range, jobs: int, overrides: dict[str, str], record: Path | None, check_marks: bool, output: str
+) -> None:
+    """Simulate one cluster a seed, and check every rule. Exit code 1 if one is broken, or with --marks if the
+    batch was too tame to prove anything.
+    """
     began = time.perf_counter()
     sums = Tally()
     version = commit()
@@ -43,17 +51,20 @@ def sim(seeds: range, jobs: int, overrides: dict[str, str], record: Path | None,
         if verdict.violations:
             _say_broken(verdict, version, overrides)
     sums.wall_s = time.perf_counter() - began
-    line = {"first_seed": seeds.start, "last_seed": seeds.stop - 1, "commit": version, **sums.plain()}
+    summary = {"first_seed": seeds.start, "last_seed": seeds.stop - 1, "commit": version, **sums.plain()}
     if record is not None:
         with record.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(summary) + "\n")
     if output == "json":
-        click.echo(json.dumps(line))
+        click.echo(json.dumps(summary))
     else:
-        for name, number in sorted(sums.counts.items()):
-            click.echo(f"{number:>12,}  {name}")
+        for line in marks.table(sums.counts) if check_marks else counts_table(sums.counts):
+            click.echo(line)
         click.echo(sums.line)
-    sys.exit(1 if sums.violations else 0)
+    missed = marks.missing(sums.counts) if check_marks else []
+    if missed:
+        click.echo(f"too tame: {sums.seeds} seeds did not reach {', '.join(missed)}", err=True)
+    sys.exit(1 if sums.violations or missed else 0)
 
 
 def _say_broken(verdict: Verdict, version: str, overrides: dict[str, str]) -> None:

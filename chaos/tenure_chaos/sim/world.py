@@ -10,6 +10,7 @@ import hashlib
 import random
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tenure_chaos.history import Fault, History
@@ -29,6 +30,8 @@ from tenure_cluster.raft import Raft, RaftOptions, mitigations
 from tenure_cluster.raft.journal import JournalDamaged
 from tenure_cluster.raft.members_file import MembersDiffer
 from tenure_cluster.raft.snapshot_file import SnapshotDamaged
+from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
+from tenure_cluster.service.forwarding import DoneAll
 from tenure_cluster.service.lease_service import LeaseService
 
 DAMAGES: Final = (JournalDamaged, MembersDiffer, SnapshotDamaged)
@@ -157,13 +160,33 @@ class World:
             propose(at_ms, command, done)
 
         setattr(raft, "propose", stamped)  # noqa: B010
+        self._watch_forwarding(service)
+
+    def _watch_forwarding(self, service: LeaseService) -> None:
+        """Count what is answered by another leader than the one that was asked first."""
+        forward = service.forwarding.ask
+        terms: dict[Ask, int] = {}
+
+        def ask(leader: str, asks: Sequence[Ask], done: DoneAll) -> int:
+            first = terms.setdefault(asks[0], service.leadership.term)
+
+            def answered(outcomes: list[Outcome]) -> None:
+                if not isinstance(outcomes[0], NoAnswer):
+                    del terms[asks[0]]
+                    if service.leadership.term != first:
+                        self.count("forwarded call answered after a leader change")
+                done(outcomes)
+
+            return forward(leader, asks, answered)
+
+        setattr(service.forwarding, "ask", ask)  # noqa: B010
 
     def _fatal(self, node: SimNode, error: BaseException) -> None:
         """A process ends itself, or has refused to start."""
         refused = node.refused_to_start is error
         self.note(f"{node.name} {'does not start' if refused else 'stops itself'}: {_said(error)}")
-        if isinstance(error, OSError) and node.excuses.get(error.errno or 0, 0) >= node.process.incarnation:
-            self.count(f"stopped itself: {errno.errorcode[error.errno or 0]}")
+        if (number := _errno(error)) and node.excuses.get(number, 0) >= node.process.incarnation:
+            self.count(f"stopped itself: {errno.errorcode[number]}")
         elif refused and node.rot is not None and isinstance(error, DAMAGES):
             self.count("rot refused")
             named = getattr(error, "file", node.rot.file), getattr(error, "offset", node.rot.offset)
@@ -227,6 +250,13 @@ def _where(error: BaseException | None) -> str:
     assert error is not None
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{_said(error)} ({last.filename.rpartition('/')[2]}:{last.lineno} in {last.name})"
+
+
+def _errno(error: BaseException | None) -> int:
+    """Of the system's error that is the cause; 0 if there is none."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return 0 if error is None else error.errno or 0
 
 
 def _said(error: BaseException) -> str:

@@ -103,8 +103,10 @@ class BitRot(Kind):
         self.node.rot = Rot(name, offset)
         self.inode: Inode = disk._names[name]
         self.inode.sync()
-        self.was = bytes(self.inode.present)
-        disk.flip(name, offset)
+        self.offset, self.was = offset, self.inode.present[offset]
+        self.rotten = self.was ^ 1 << self.rng.randrange(8)
+        for content in (self.inode.present, self.inode.durable):
+            content[offset] = self.rotten
         return f"{self.node.name} {name} byte {offset} of {size}, {written} written"
 
     async def last(self) -> None:
@@ -118,7 +120,9 @@ class BitRot(Kind):
 
     def heal(self) -> None:
         node = self.node
-        if node.refused_to_start is not None and not node.process.alive:
-            self.inode.durable[:] = self.inode.present[:] = self.was
+        for content in (self.inode.present, self.inode.durable):
+            # Unless the node has taken it for the remains of a write and cleared it.
+            if self.offset < len(content) and content[self.offset] == self.rotten:
+                content[self.offset] = self.was
         node.rot = None
         self.world.start_node(node)

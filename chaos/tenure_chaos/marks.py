@@ -1,0 +1,93 @@
+"""Coverage marks: what a batch of seeds must have come across, or it was too tame to prove anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tenure_chaos.sim.faults.crashing import POINTS
+from tenure_chaos.sim.options import FAULTS, WORK
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Reached when the run counted one of ``counts``."""
+
+    name: str
+    counts: tuple[str, ...]
+
+    def reached(self, counted: Mapping[str, int]) -> int:
+        return sum(counted.get(count, 0) for count in self.counts)
+
+
+def _same(*names: str) -> tuple[Mark, ...]:
+    return tuple(Mark(name, (name,)) for name in names)
+
+
+CONSENSUS: Final = _same(
+    "leader changed",
+    "snapshot installed",
+    "snapshot restored at a start",
+    "torn tail repaired",
+    "power loss that lost something",
+    "crashed in a sync",
+    *(f"crashed at {point}" for point in POINTS),
+)
+
+LEASES: Final = (
+    *_same(
+        "lease expired by command",
+        "waiter granted by a release",
+        "waiter granted by an expiry",
+        "waiter granted by a break",
+        "grant replayed",
+        "commit replayed",
+        "stale commit refused",
+        "forwarded call answered after a leader change",
+        "Renewed while a disk is full",
+        "Released while a disk is full",
+    ),
+    Mark("node stopped by a failed sync", ("stopped itself: EIO",)),
+    *_same("rot refused", "rot did no harm"),
+)
+
+CALLS: Final = tuple(
+    Mark(f"call {call}", (f"call {call}",))
+    for call in (
+        "acquire ok",
+        "acquire refused held",
+        "acquire refused lost",
+        "acquire unknown",
+        "renew ok",
+        "renew refused lost",
+        "release ok",
+        "release refused lost",
+        "abandon ok",
+        "break ok",
+        "commit ok",
+        "commit refused stale_token",
+        "commit refused not_live",
+        "commit unknown",
+        "validate ok",
+        "get ok",
+        "get refused not_held",
+        "queue ok",
+        "record ok",
+        "record refused no_record",
+    )
+)
+
+FAULT_MARKS: Final = tuple(Mark(f"fault {fault}", (f"fault {fault}",)) for fault in FAULTS)
+
+WORK_MARKS: Final = tuple(Mark(f"work {work}", (f"work {work}",)) for work in WORK)
+
+MARKS: Final[tuple[Mark, ...]] = (*CONSENSUS, *LEASES, *CALLS, *WORK_MARKS, *FAULT_MARKS)
+
+
+def missing(counted: Mapping[str, int], marks: Sequence[Mark] = MARKS) -> list[str]:
+    """The names of those that were not reached."""
+    return [mark.name for mark in marks if not mark.reached(counted)]
+
+
+def table(counted: Mapping[str, int], marks: Sequence[Mark] = MARKS) -> list[str]:
+    """A line for each mark, and how often it was reached."""
+    return [f"{mark.reached(counted) or 'MISSING':>12}  {mark.name}" for mark in marks]
