@@ -1,0 +1,86 @@
+"""Mutants of waiting: who is granted next, and whether he is still there."""
+
+from tenure_chaos.mutants.edits import Edit
+from tenure_chaos.mutants.mutant import Mutant
+
+_HOLDING = "tenure_cluster.lease.holding"
+_QUEUEING = "tenure_cluster.lease.queueing"
+
+WAITER_NOT_CHECKED = Mutant(
+    "waiter granted without checking its session again",
+    "a key is handed to the first in the queue, though he has been silent for too long or his session is over",
+    (
+        Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),
+        Edit(
+            f"{_HOLDING}:settle",
+            "drop_dead(step, tenant, key)",
+            "pass",
+        ),
+    ),
+)
+
+LAST_COME_FIRST_SERVED = Mutant(
+    "last come, first served",
+    "a key is handed to the waiter who came last",
+    (
+        Edit(
+            "tenure_cluster.lease.indexes:KeyQueue.head",
+            "self.tickets[0]",
+            "self.tickets[-1]",
+        ),
+    ),
+)
+
+POLL_LOSES_ITS_PLACE = Mutant(
+    "poll that loses its place",
+    "a waiter who asks again goes to the end of the queue",
+    (
+        Edit(
+            "tenure_cluster.lease.acquiring:acquire",
+            "return _poll(step, waiter)",
+            "drop_waiter(step, waiter, 'silent')\n            return _try(step, tenant, asked)",
+        ),
+    ),
+)
+
+NO_CLAIM_WINDOW = Mutant(
+    "no claim window",
+    "a grant to a waiter who has gone lasts for his whole TTL",
+    (
+        Edit(
+            f"{_HOLDING}:_grant_waiter",
+            "claim_deadline_ms = step.now_ms + limits.CLAIM_WINDOW_MS",
+            "claim_deadline_ms = 0",
+        ),
+        Edit(
+            f"{_HOLDING}:_grant_waiter",
+            "replace(table.sessions[ref], deadline_ms=claim_deadline_ms)",
+            "replace(table.sessions[ref], deadline_ms=step.now_ms + table.sessions[ref].ttl_ms)",
+        ),
+    ),
+)
+
+WAITER_FORGOTTEN = Mutant(
+    "waiter that is forgotten",
+    "a key that is released is not handed on",
+    (
+        Edit(
+            "tenure_cluster.lease.sessions:release",
+            "serve(step, lease.tenant, lease.key)",
+            "pass",
+        ),
+        Edit(
+            f"{_HOLDING}:settle",
+            "serve(step, tenant, key)",
+            "pass",
+        ),
+    ),
+)
+
+MUTANTS = (
+    WAITER_NOT_CHECKED,
+    LAST_COME_FIRST_SERVED,
+    POLL_LOSES_ITS_PLACE,
+    NO_CLAIM_WINDOW,
+    WAITER_FORGOTTEN,
+)
