@@ -1,9 +1,8 @@
 """Tenure's client: leases bounded in time, fenced by tokens that only rise.
 
     async with tenure.connect("http://127.0.0.1:7601,http://127.0.0.1:7602") as client:
-        grant = await client.acquire("payment/security/42", owner="agent-a", ttl=30)
-        await client.commit(grant.key, lease_id=grant.lease_id, token=grant.token, value="paid")
-        await client.release(grant.lease_id)
+        async with client.lease("payment/security/42", ttl=30, owner="agent-a") as held:
+            await held.commit("paid")
 
 Importing this module loads nothing but the errors; the client and the HTTP library come with ``connect``.
 """
@@ -25,8 +24,9 @@ from tenure.errors import (
 )
 
 if TYPE_CHECKING:
+    from tenure._handle import State
+    from tenure.aio import Client, Held, Lease, connect
     from tenure.answers import Grant, Holder, LeaseInfo, Queue, Record, Session
-    from tenure.client import Client, connect
 
 __version__ = "0.1.0"
 
@@ -35,8 +35,10 @@ __all__ = [
     "ClusterUnavailable",
     "CommitRefused",
     "Grant",
+    "Held",
     "Holder",
     "InvalidRequest",
+    "Lease",
     "LeaseInfo",
     "LeaseLost",
     "LeaseUnavailable",
@@ -46,13 +48,17 @@ __all__ = [
     "QuotaExceeded",
     "Record",
     "Session",
+    "State",
     "TenureError",
     "connect",
 ]
 
 _LOADED_ON_USE = {
-    "Client": "tenure.client",
-    "connect": "tenure.client",
+    "Client": "tenure.aio",
+    "Held": "tenure.aio",
+    "Lease": "tenure.aio",
+    "State": "tenure._handle",
+    "connect": "tenure.aio",
     "Grant": "tenure.answers",
     "Holder": "tenure.answers",
     "LeaseInfo": "tenure.answers",

@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 
 from tenure import _requests
-from tenure._calls import Calls, now_s
+from tenure._calls import Calls
 from tenure._protocol import Answer, Call
+from tenure._requests import Request
 from tenure.answers import Acquired, Grant, Holder
 from tenure.errors import (
     ClusterUnavailable,
@@ -54,12 +56,25 @@ def mint_id() -> str:
 
 
 class Acquisition:
-    """One acquire. ``body`` is as in the contract, without ``request_id`` and ``wait_ms``."""
+    """One acquire. ``body`` is as in the contract, without ``request_id`` and ``wait_ms``.
 
-    def __init__(self, calls: Calls, body: dict[str, Any], *, wait_s: float, request_id: str | None) -> None:
+    ``undo`` takes an abandon that could not be brought to an answer, and sees to it later. Without it an
+    acquire in a session would be left to whoever keeps that session alive.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        body: dict[str, Any],
+        *,
+        wait_s: float,
+        request_id: str | None = None,
+        undo: Callable[[Request[dict[str, Any]]], None] | None = None,
+    ) -> None:
         self._calls = calls
         self._body = body
-        begun_at = now_s()
+        self._undo = undo
+        begun_at = calls.clock()
         self._wait_until = begun_at + wait_s if wait_s else None
         self._end = begun_at + max(calls.timeout_s, wait_s + calls.attempt_timeout_s if wait_s else 0.0)
         self._callers_id = request_id is not None
@@ -69,17 +84,22 @@ class Acquisition:
         """The cluster has answered that this request is queued or granted, and not yet that it isn't any
         more."""
 
-    async def run(self) -> Grant:
-        """Acquire. Raises as Client.acquire says; then nothing is left behind, as far as that can be
-        known."""
+    @property
+    def wait_is_over(self) -> bool:
+        """There is no time left to wait."""
+        return self._is_over()
+
+    async def run(self) -> Answer[list[Grant]]:
+        """Acquire: the grant, or those of a set. Raises as Client.acquire says; then nothing is left behind,
+        as far as that can be known."""
         try:
             while True:
                 answer = await self._ask()
                 if answer.value.status == "waiting":
                     if self._is_over():
                         raise await self._waited_in_vain(answer.value)
-                elif (grant := await self._confirmed(answer)) is not None:
-                    return grant
+                elif (confirmed := await self._confirmed(answer)) is not None:
+                    return confirmed
         except BaseException as error:
             await self._give_up(error)
             raise
@@ -87,7 +107,7 @@ class Acquisition:
     async def _ask(self) -> Answer[Acquired]:
         while True:
             body = {**self._body, "request_id": self._request_id}
-            left_s = max(self._end - now_s(), 0.0)
+            left_s = max(self._end - self._calls.clock(), 0.0)
             self._call = self._calls.call(_requests.acquire(body, self._wait_until), timeout_s=left_s)
             try:
                 answer = await self._calls.perform(self._call)
@@ -100,10 +120,10 @@ class Acquisition:
             return answer
 
     def _closing_s(self) -> float:
-        return max(self._end - now_s(), CLOSING_S)
+        return max(self._end - self._calls.clock(), CLOSING_S)
 
     def _is_over(self) -> bool:
-        return self._wait_until is None or now_s() >= self._wait_until
+        return self._wait_until is None or self._calls.clock() >= self._wait_until
 
     def _may_begin_anew(self) -> bool:
         return not self._callers_id and not self._is_over()
@@ -112,29 +132,36 @@ class Acquisition:
         self._has_place = False
         self._request_id = mint_id()
 
-    async def _confirmed(self, answer: Answer[Acquired]) -> Grant | None:
-        """The grant with fresh time; None if it has ended meanwhile and there is time to begin anew."""
-        grant = answer.value.lease
-        if grant is None:
-            raise InvalidRequest(
-                code="unsupported", detail="the cluster granted a set of keys, which was not asked for"
-            )
-        if now_s() - answer.sent_at <= CONFIRM_AFTER_S:
-            return grant
+    async def _confirmed(self, answer: Answer[Acquired]) -> Answer[list[Grant]] | None:
+        """The grants with fresh time; None if one has ended meanwhile and there is time to begin anew."""
+        grants = answer.value.grants
+        if not grants:
+            raise InvalidRequest(code="unsupported", detail="the cluster granted without naming a lease")
+        if self._calls.clock() - answer.sent_at <= CONFIRM_AFTER_S:
+            return Answer(grants, answer.sent_at)
         try:
-            renew = _requests.renew(lease_id=grant.lease_id)
-            return (await self._calls.ask(renew, timeout_s=self._closing_s())).lease
+            renewed = [await self._renewed(grant) for grant in grants]
         except LeaseLost as lost:
-            self._has_place = False
+            self._has_place = len(grants) > 1
             if not self._may_begin_anew():
                 detail = f"the key was granted, but the lease ended before it was confirmed: {lost}"
                 raise LeaseUnavailable(code="wait_over", detail=detail) from lost
+        else:
+            # They share a session, so what the first renewal says is true of all.
+            return Answer([one.value for one in renewed], renewed[0].sent_at)
+        if self._has_place:
+            await self._abandon()
         self._begin_anew()
         return None
 
+    async def _renewed(self, grant: Grant) -> Answer[Grant]:
+        call = self._calls.call(_requests.renew(lease_id=grant.lease_id), timeout_s=self._closing_s())
+        answer = await self._calls.perform(call)
+        return Answer(answer.value.lease, answer.sent_at)
+
     async def _waited_in_vain(self, acquired: Acquired) -> LeaseUnavailable:
         """The error for a wait that is over; it names the holder if that can be learned quickly."""
-        key = self._body["key"]
+        key = self._key()
         holder: Holder | None = None
         try:
             async with asyncio.timeout(min(self._closing_s(), ABANDON_TIMEOUT_S)):
@@ -159,7 +186,7 @@ class Acquisition:
             return
         if await self._calls.finish(self._abandon()) and unknown:
             raise ClusterUnavailable(
-                detail=f"the acquire of {self._body['key']!r} was given up: {error}"
+                detail=f"the acquire of {self._key()!r} was given up: {error}"
             ) from error
 
     def _may_leave_something(self, error: BaseException) -> bool:
@@ -177,6 +204,18 @@ class Acquisition:
         try:
             timeout_s = min(self._closing_s(), ABANDON_TIMEOUT_S)
             await self._calls.perform(self._calls.call(request, timeout_s=timeout_s))
-        except TenureError:
-            return False
+        except LeaseLost:
+            # The session is over, and with it whatever it held.
+            return True
+        except BaseException as error:
+            if self._undo is not None:
+                self._undo(request)
+            if isinstance(error, TenureError):
+                return False
+            raise
         return True
+
+    def _key(self) -> str:
+        """The key, or the first of a set."""
+        key = self._body.get("key")
+        return str(self._body["keys"][0] if key is None else key)

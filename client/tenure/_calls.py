@@ -3,77 +3,75 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from tenure._endpoints import Endpoints, parse_endpoints
+from tenure._endpoints import Endpoints
 from tenure._http import Http, NoAnswer, NotSent
+from tenure._options import Options, Transport
 from tenure._problems import NotFound
 from tenure._protocol import Answer, Call, Pause
 from tenure._requests import Request
+from tenure.errors import InvalidRequest
 
 A = TypeVar("A")
 
 FINISH_TIMEOUT_S: Final = 2.0
 """How long closing waits for work that its caller left behind."""
 
-CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where there is one, the clock that goes on while the machine is suspended: a lease does, too."""
-
-
-def now_s() -> float:
-    """Seconds of the client's clock."""
-    return time.clock_gettime(CLOCK)
-
 
 class Calls:
     """Makes calls to one cluster, from one event loop."""
 
-    def __init__(
-        self,
-        endpoints: str | Sequence[str],
-        *,
-        credential: str | None,
-        timeout_s: float,
-        attempt_timeout_s: float,
-    ) -> None:
-        urls = parse_endpoints(endpoints)
-        self.endpoints = Endpoints(urls, first=random.randrange(len(urls)))
-        self.timeout_s = timeout_s
-        self.attempt_timeout_s = attempt_timeout_s
-        self._http = Http(credential=credential)
-        self._left_behind: set[asyncio.Task[bool]] = set()
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.endpoints = Endpoints(options.urls, first=random.randrange(len(options.urls)))
+        self.clock = options.clock
+        self.timeout_s = options.timeout_s
+        self.attempt_timeout_s = options.attempt_timeout_s
+        self._http: Transport = (
+            options.transport() if options.transport else Http(credential=options.credential, tls=options.tls)
+        )
+        self._left_behind: set[asyncio.Task[Any]] = set()
+        self._pid = os.getpid()
 
     def call(
-        self, request: Request[A], *, endpoints: Endpoints | None = None, timeout_s: float | None = None
+        self,
+        request: Request[A],
+        *,
+        endpoints: Endpoints | None = None,
+        timeout_s: float | None = None,
+        attempt_timeout_s: float | None = None,
     ) -> Call[A]:
         """A call that is about to be performed."""
         return Call(
             request,
             endpoints or self.endpoints,
-            now=now_s(),
+            now=self.clock(),
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
-            attempt_timeout_s=self.attempt_timeout_s,
+            attempt_timeout_s=self.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s,
             draw=random.random,
         )
 
     async def perform(self, call: Call[A]) -> Answer[A]:
         """Have it answered. Raises the refusal, ClusterUnavailable or OutcomeUnknown."""
+        if os.getpid() != self._pid:
+            raise InvalidRequest(detail="this client was made before a fork: connect anew in the child")
         while True:
-            step = call.next(now_s())
+            step = call.next(self.clock())
             if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
+                await self.options.sleep(step.seconds)
                 continue
             try:
                 status, headers, body = await self._http.send(step)
             except NotSent as error:
-                call.failed(step, now_s(), str(error), sent=False)
+                call.failed(step, self.clock(), str(error), sent=False)
             except NoAnswer as error:
-                call.failed(step, now_s(), str(error), sent=True)
+                call.failed(step, self.clock(), str(error), sent=True)
             else:
-                answer = call.received(step, now_s(), status, headers, body)
+                answer = call.received(step, self.clock(), status, headers, body)
                 if answer is not None:
                     return answer
 
@@ -88,17 +86,25 @@ class Calls:
         except NotFound:
             return None
 
-    async def finish(self, work: Coroutine[Any, Any, bool]) -> bool:
+    async def finish(self, work: Coroutine[Any, Any, A]) -> A:
         """Do it to its end, also if the caller is cancelled meanwhile; `close` then waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._left_behind.add(task)
         task.add_done_callback(self._left_behind.discard)
         return await asyncio.shield(task)
 
-    async def close(self) -> None:
-        """Finish what was left behind, for FINISH_TIMEOUT_S at most, and close the connections."""
+    async def finish_left_behind(self) -> None:
+        """Finish what was left behind, for FINISH_TIMEOUT_S at most."""
         if self._left_behind:
             _, late = await asyncio.wait(self._left_behind, timeout=FINISH_TIMEOUT_S)
             for task in late:
                 task.cancel()
-        await self._http.close()
+            if late:
+                await asyncio.wait(late)
+
+    async def close(self) -> None:
+        """Finish what was left behind, and close the connections."""
+        await self.finish_left_behind()
+        # After a fork they are the parent's.
+        if os.getpid() == self._pid:
+            await self._http.close()

@@ -113,6 +113,11 @@ class HandleLife:
         is lost or its release has begun."""
         return self.is_held(now) and self.validity.renewal_due(now)
 
+    @property
+    def is_answered(self) -> bool:
+        """The release was answered for certain."""
+        return self._release_answered
+
     def forgettable(self, now: float) -> bool:
         """Nothing that the cluster holds for this handle can be left: its lease id and token may be
         forgotten."""

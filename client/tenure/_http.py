@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
+from tenure._credentials import Credential, CredentialSource
 from tenure._protocol import Attempt
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -31,13 +34,13 @@ class NoAnswer(Exception):
 class Http:
     """A pool of connections, opened on first use. To be used from one event loop."""
 
-    def __init__(self, *, credential: str | None) -> None:
+    def __init__(self, *, credential: Credential, tls: ssl.SSLContext | None = None) -> None:
         # Loaded here and not at the first attempt, whose time has begun to run by then.
         import aiohttp  # noqa: F401
 
         self._headers = {"Accept": "application/json", "User-Agent": "tenure-client"}
-        if credential is not None:
-            self._headers["Authorization"] = f"Bearer {credential}"
+        self._credential = CredentialSource(credential)
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
@@ -67,7 +70,7 @@ class Http:
         tracing.on_connection_reuseconn.append(_note_connection)
         return aiohttp.ClientSession(
             trace_configs=[tracing],
-            connector=aiohttp.TCPConnector(limit=connections),
+            connector=aiohttp.TCPConnector(limit=connections, ssl=True if self._tls is None else self._tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
         )
@@ -80,6 +83,8 @@ class Http:
 
         progress = _Progress()
         headers = {} if attempt.body is None else {"Content-Type": "application/json"}
+        if (credential := self._credential.get()) is not None:
+            headers["Authorization"] = f"Bearer {credential}"
         try:
             async with session.request(
                 attempt.method,

@@ -6,6 +6,7 @@ twice would do.
     acquire            only with the same request_id: the cluster finds the same grant
     renew              yes: renewing twice is renewing once
     release            yes: it names one lease, and can't touch a later one
+    handover           never: the second finds the first one's lease gone
     abandon            yes: it names one acquire
     commit             only with the same op_id: the cluster repeats its first answer
     break              never: the second could break the successor's lease
@@ -16,7 +17,7 @@ twice would do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -103,8 +104,11 @@ def acquire(body: dict[str, Any], wait_until: float | None = None) -> Request[an
     )
 
 
-def renew(*, lease_id: str, ttl_ms: int | None = None) -> Request[answers.Renewed]:
-    return _post("renew", answers.Renewed, {"lease_id": lease_id, "ttl_ms": ttl_ms}, repeatable=True)
+def renew(
+    *, lease_id: str, ttl_ms: int | None = None, progress: Mapping[str, Any] | None = None
+) -> Request[answers.Renewed]:
+    body = {"lease_id": lease_id, "ttl_ms": ttl_ms, "progress": progress}
+    return _post("renew", answers.Renewed, body, repeatable=True)
 
 
 def renew_session(*, session_id: str, ttl_ms: int | None = None) -> Request[answers.SessionAnswer]:
@@ -113,8 +117,19 @@ def renew_session(*, session_id: str, ttl_ms: int | None = None) -> Request[answ
     )
 
 
+def renew_each(lease_ids: Sequence[str]) -> Request[answers.BatchAnswer]:
+    """Each lease renewed, and answered for itself, in one call."""
+    ops = [{"op": "renew", "lease_id": lease_id} for lease_id in lease_ids]
+    return Request("renew", "POST", "/v1/batch", answers.BatchAnswer, True, False, {"ops": ops})
+
+
 def release(*, lease_id: str) -> Request[answers.Released]:
     return _post("release", answers.Released, {"lease_id": lease_id}, repeatable=True)
+
+
+def handover(*, lease_id: str, to_session_id: str) -> Request[dict[str, Any]]:
+    body = {"lease_id": lease_id, "to_session_id": to_session_id}
+    return _post("handover", dict[str, Any], body, repeatable=False)
 
 
 def abandon(*, request_id: str, session_id: str | None = None) -> Request[dict[str, Any]]:

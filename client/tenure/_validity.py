@@ -42,8 +42,9 @@ RETRY_OF_TTL_MAX: Final = 1 / 12
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 10.0
 RETRY_OF_LEFT: Final = 1 / 8
+RETRY_FLOOR_S: Final = 0.02
 """The pause after a failed attempt doubles from the lesser of the first and third to the lesser of the second
-and fourth, and is never more than the last part of the validity left."""
+and fourth. It is never more than RETRY_OF_LEFT of the validity left, and never less than RETRY_FLOOR_S."""
 
 
 def default_margin_s(ttl_ms: int) -> float:
@@ -132,7 +133,7 @@ class Validity:
         shortest_s = min(RETRY_OF_TTL_MIN * ttl_s, RETRY_MIN_S)
         longest_s = min(RETRY_OF_TTL_MAX * ttl_s, RETRY_MAX_S)
         pause_s = min(shortest_s * 2 ** min(self._failures, 16), longest_s) * (1 + draw) / 2
-        self.renew_at = now + min(pause_s, RETRY_OF_LEFT * self.left_s(now))
+        self.renew_at = now + max(RETRY_FLOOR_S, min(pause_s, RETRY_OF_LEFT * self.left_s(now)))
         self._failures += 1
         self._begun_at = None
 

@@ -61,13 +61,32 @@ class Acquired(_Answer, frozen=True, kw_only=True):
 
     status: Literal["granted", "waiting"]
     lease: Grant | None = None
+    leases: list[Grant] = []
+    """In the place of ``lease`` for a set of keys."""
     replayed: bool = False
     position: int = 0
     ahead: list[Ahead] = []
 
+    @property
+    def grants(self) -> list[Grant]:
+        """The leases, one or those of a set."""
+        return self.leases if self.lease is None else [self.lease]
+
 
 class Renewed(_Answer, frozen=True, kw_only=True):
     lease: Grant
+
+
+class BatchResult(_Answer, frozen=True, kw_only=True):
+    """One operation's answer: its status, and of a refusal the code and the reason."""
+
+    status: int
+    code: str = ""
+    reason: str = ""
+
+
+class BatchAnswer(_Answer, frozen=True, kw_only=True):
+    results: list[BatchResult]
 
 
 class Session(_Answer, frozen=True, kw_only=True):

@@ -1,20 +1,22 @@
-"""The asyncio client: every call of the public contract, typed, with retries that can't do a thing twice.
+"""The plain layer of the asyncio client: every call of the public contract, typed, with retries that can't
+do a thing twice.
 
-This is the plain layer: it holds no lease alive by itself. Whoever acquires through it renews before
-``expires_in_ms`` is over, counted from before the call was made.
+It holds no lease alive by itself. Whoever acquires through ``acquire`` renews before ``expires_in_ms`` is
+over, counted from before the call was made; ``lease`` (aio.py) does that for you.
 """
 
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Mapping
+from typing import Literal
 
 from tenure import _requests
 from tenure._acquisition import Acquisition, mint_id
 from tenure._calls import Calls
-from tenure._endpoints import DEFAULT_ENDPOINTS, Endpoints, parse_endpoints
+from tenure._endpoints import Endpoints, parse_endpoints
+from tenure._options import Options
+from tenure._terms import milliseconds as _ms
 from tenure.answers import (
     Accepted,
     Broken,
@@ -28,31 +30,10 @@ from tenure.answers import (
     Session,
     Validation,
 )
-from tenure.errors import InvalidRequest, LeaseLost
-
-TIMEOUT_S: Final = 10.0
-"""How long a call is tried by default. Well below the minute for which the cluster remembers requests."""
-ATTEMPT_TIMEOUT_S: Final = 3.0
-"""How long one node may take to answer before another is asked, beyond the time it was asked to wait."""
+from tenure.errors import LeaseLost
 
 
-def connect(
-    endpoints: str | Sequence[str] = DEFAULT_ENDPOINTS,
-    *,
-    credential: str | None = None,
-    timeout: float = TIMEOUT_S,
-    attempt_timeout: float = ATTEMPT_TIMEOUT_S,
-) -> Client:
-    """A client of the cluster at ``endpoints``, comma-separated URLs or a list; ``async with`` closes it.
-    No I/O happens here.
-
-    Any node will do; the more are named, the more may be down. ``timeout`` is how many seconds a call is
-    tried, ``attempt_timeout`` how many at one node. Raises InvalidRequest if an endpoint is not a URL.
-    """
-    return Client(endpoints, credential=credential, timeout=timeout, attempt_timeout=attempt_timeout)
-
-
-class Client:
+class PlainClient:
     """Calls of one tenant, from one event loop, any number at a time. Durations are in seconds.
 
     Every call raises ``ClusterUnavailable`` if it certainly was not executed within the time-out,
@@ -60,33 +41,13 @@ class Client:
     the cluster would not take it. A cancelled call may have been executed.
     """
 
-    def __init__(
-        self,
-        endpoints: str | Sequence[str] = DEFAULT_ENDPOINTS,
-        *,
-        credential: str | None = None,
-        timeout: float = TIMEOUT_S,
-        attempt_timeout: float = ATTEMPT_TIMEOUT_S,
-    ) -> None:
-        self._calls = Calls(
-            endpoints, credential=credential, timeout_s=timeout, attempt_timeout_s=attempt_timeout
-        )
+    def __init__(self, options: Options) -> None:
+        self._calls = Calls(options)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The base URLs as configured."""
         return self._calls.endpoints.urls
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Finish what is being abandoned, for two seconds at most, and close the connections. No lease is
-        released."""
-        await self._calls.close()
 
     # -- leases
     # -------------------------------------------------------------------------------------------------
@@ -129,7 +90,8 @@ class Client:
             "slots": slots,
         }
         wait_s = _ms(wait, "wait") / 1000
-        return await Acquisition(self._calls, body, wait_s=wait_s, request_id=request_id).run()
+        answer = await Acquisition(self._calls, body, wait_s=wait_s, request_id=request_id).run()
+        return answer.value[0]
 
     async def renew(self, lease_id: str, *, ttl: float | None = None) -> Grant:
         """Renew the lease's session. The new time counts from before the call; it is never shorter than
@@ -279,11 +241,3 @@ class Client:
             return await self._calls.ask(_requests.cluster())
         alone = Endpoints(parse_endpoints([endpoint]))
         return (await self._calls.perform(self._calls.call(_requests.cluster(), endpoints=alone))).value
-
-
-def _ms(seconds: float, name: str) -> int:
-    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidRequest(
-            detail=f"{name} must be a number of seconds that is not negative, not {seconds!r}"
-        )
-    return round(seconds * 1000)

@@ -51,6 +51,13 @@ def test_the_whole_client_loads_without_the_server_and_without_what_only_the_ser
     assert roots.isdisjoint({"tenure_cluster", "pysyncobj", "msgpack", "structlog", "uvloop"})
 
 
+def test_the_test_kit_loads_where_only_the_client_is_installed() -> None:
+    loaded = _imported("import tenure.testing, tenure.testing.pytest_plugin")["modules"]
+    roots = {name.partition(".")[0] for name in loaded}
+    assert roots.isdisjoint({"pysyncobj", "msgpack", "structlog", "uvloop"})
+    assert not any(name.startswith("tenure_cluster.raft") for name in loaded)
+
+
 def test_every_public_name_is_there() -> None:
     for name in tenure.__all__:
         assert getattr(tenure, name) is not None

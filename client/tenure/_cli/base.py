@@ -19,7 +19,7 @@ from tenure._endpoints import DEFAULT_ENDPOINTS
 from tenure.errors import TenureError
 
 if TYPE_CHECKING:
-    from tenure.client import Client
+    from tenure.aio import Client
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click
 def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run ``work`` with a client. SIGINT and SIGTERM cancel it, so that a waiting acquire is abandoned and
     not left behind."""
-    from tenure.client import connect  # here, so that --help need not load it
+    from tenure.aio import connect  # here, so that --help need not load it
 
     credential = settings.credential()
 

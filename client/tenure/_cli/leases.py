@@ -15,8 +15,8 @@ from tenure._cli.console import Console, Refused, argument, block
 from tenure._durations import format_ms
 
 if TYPE_CHECKING:
+    from tenure.aio import Client
     from tenure.answers import Grant, LeaseInfo
-    from tenure.client import Client
 
 
 @command(

@@ -13,8 +13,8 @@ from tenure._cli.console import UNREACHABLE, Console
 from tenure.errors import TenureError
 
 if TYPE_CHECKING:
+    from tenure.aio import Client
     from tenure.answers import Cluster
-    from tenure.client import Client
 
 NODE_TIMEOUT_MS: Final = 1_500
 """How long each node may take: a view of the cluster that comes late is no view of it."""

@@ -1,0 +1,80 @@
+"""How a client reaches its cluster: everything that ``connect`` takes, checked once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tenure._clock import Clock, now_s
+from tenure._credentials import Credential
+from tenure._endpoints import parse_endpoints
+from tenure._protocol import Attempt
+from tenure.errors import InvalidRequest
+
+TIMEOUT_S: Final = 10.0
+"""How long a call is tried by default. Well below the minute for which the cluster remembers requests."""
+ATTEMPT_TIMEOUT_S: Final = 3.0
+"""How long one node may take to answer before another is asked, beyond the time it was asked to wait."""
+
+Path = str | os.PathLike[str]
+
+
+class Transport(Protocol):
+    """Sends attempts; Http (_http.py) is the one that there is, and a test kit has another."""
+
+    async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One cluster, as one client sees it."""
+
+    urls: tuple[str, ...]
+    credential: Credential = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    """For https endpoints; None takes the machine's certificate authorities."""
+    timeout_s: float = TIMEOUT_S
+    attempt_timeout_s: float = ATTEMPT_TIMEOUT_S
+    clock: Clock = now_s
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits for so many seconds before a call is tried again."""
+    transport: Callable[[], Transport] | None = None
+    """Makes what sends the attempts, for each event loop; None takes HTTP."""
+
+    @classmethod
+    def of(
+        cls,
+        endpoints: str | Sequence[str],
+        *,
+        credential: Credential = None,
+        ca_file: Path | None = None,
+        cert_file: Path | None = None,
+        key_file: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = TIMEOUT_S,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        clock: Clock = now_s,
+    ) -> Options:
+        """Raises InvalidRequest that names what is wrong."""
+        if tls is not None and (ca_file or cert_file or key_file):
+            raise InvalidRequest(detail="give either tls or the certificate files, not both")
+        if key_file is not None and cert_file is None:
+            raise InvalidRequest(detail="key_file is of no use without cert_file")
+        if tls is None and (ca_file is not None or cert_file is not None):
+            try:
+                tls = ssl.create_default_context(cafile=ca_file)
+                if cert_file is not None:
+                    tls.load_cert_chain(cert_file, key_file)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidRequest(detail=f"the certificate files can't be used: {error}") from error
+        if tls is not None and not any(url.startswith("https:") for url in parse_endpoints(endpoints)):
+            raise InvalidRequest(detail="certificates are given, but no endpoint begins with https://")
+        return cls(tuple(parse_endpoints(endpoints)), credential, tls, timeout_s, attempt_timeout_s, clock)

@@ -1,0 +1,444 @@
+"""The asyncio front: leases that renew themselves, as context managers and as handles.
+
+    async with tenure.connect("http://n1:7601,http://n2:7601") as client:
+        async with client.lease("payment/security/42", ttl=30) as held:
+            await held.commit("paid")
+
+sync.py is the same for threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from tenure import _requests
+from tenure._acquisition import Acquisition, mint_id
+from tenure._credentials import Credential
+from tenure._endpoints import DEFAULT_ENDPOINTS
+from tenure._handle import State
+from tenure._held import Reading
+from tenure._kept import KeptSession
+from tenure._options import ATTEMPT_TIMEOUT_S, TIMEOUT_S, Options
+from tenure._renewer import Renewer
+from tenure._requests import Request
+from tenure._sessions import Sessions
+from tenure._terms import TTL_S, Mode, Terms
+from tenure.answers import Accepted, Grant
+from tenure.client import PlainClient
+from tenure.errors import (
+    CommitRefused,
+    InvalidRequest,
+    LeaseLost,
+    LeaseUnavailable,
+    TenureError,
+)
+
+RELEASE_WAIT_S: Final = 2.0
+"""How long leaving a block waits for its release to be answered. What is not answered by then goes on in the
+background."""
+SESSIONS_TRIED_MAX: Final = 3
+"""How many sessions an acquire that does not wait may find ended before it gives up."""
+
+log = logging.getLogger("tenure")
+
+
+def connect(
+    endpoints: str | Sequence[str] = DEFAULT_ENDPOINTS,
+    *,
+    credential: Credential = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout: float = TIMEOUT_S,
+    attempt_timeout: float = ATTEMPT_TIMEOUT_S,
+) -> Client:
+    """A client of the cluster at ``endpoints``, comma-separated URLs or a list; ``async with`` closes it.
+    No I/O happens here, except that certificate files are read.
+
+    Any node will do; the more are named, the more may be down. ``credential`` is a string, a path of a file
+    that is read again when it changes, or a function that gives it. ``ca_file``, ``cert_file`` and
+    ``key_file`` (PEM) or a context in ``tls`` are for https endpoints. ``timeout`` is how many seconds a
+    call is tried, ``attempt_timeout`` how many at one node. Raises InvalidRequest that names what is wrong.
+    """
+    return Client(
+        Options.of(
+            endpoints,
+            credential=credential,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+            timeout_s=timeout,
+            attempt_timeout_s=attempt_timeout,
+        )
+    )
+
+
+class Client(PlainClient):
+    """A client for one event loop: the calls of PlainClient, and leases that are kept alive.
+
+    Renewal has a thread, an event loop and connections of its own, so a body that blocks the event loop
+    loses no lease by that. A client that came through a fork is of no use in the child: its handles there
+    are LOST, and it takes no calls.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._renewer = Renewer(options)
+        self._sessions = Sessions(self._calls, self._renewer)
+        self._dropped = weakref.finalize(self, self._renewer.close)
+        self._dropped.atexit = False
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what is being released or abandoned, for a few seconds at most, and close the connections.
+        A handle that is still held is LOST from here on; its lease is not released, because nothing says
+        that its holder has stopped, and ends at its TTL."""
+        self._dropped.detach()
+        await self._calls.finish_left_behind()
+        closing = self._renewer.close()
+        if closing is not None:
+            await asyncio.shield(asyncio.wrap_future(closing))
+        await self._calls.close()
+
+    def lease(
+        self,
+        key: str | Sequence[str],
+        *,
+        ttl: float = TTL_S,
+        owner: str | None = None,
+        wait: float = 0.0,
+        mode: Mode = "exclusive",
+        slots: int | None = None,
+        grace: float = 0.0,
+        metadata: Mapping[str, str] | None = None,
+        own_session: bool = False,
+    ) -> Lease:
+        """A lease on ``key``, or on all of several keys, that can be acquired: by ``async with``, or by its
+        ``acquire``. No I/O.
+
+        Acquiring waits in the key's queue for ``wait`` seconds at most, by default not at all. Whoever holds
+        is shown as ``owner`` (default: host and process) with ``metadata``. The lease ends ``ttl`` seconds
+        after its last renewal, and is renewed until it is released. ``grace`` passes after an expiry before
+        the next grant. ``mode`` is ``exclusive``, ``shared``, or ``permit`` of a pool of ``slots``.
+        Leases of one owner and TTL share a session (``own_session`` makes an exception): they cost one
+        heartbeat, and are one party where a deadlock is looked for. Raises InvalidRequest.
+        """
+        terms = Terms.of(
+            key,
+            ttl=ttl,
+            owner=owner,
+            wait=wait,
+            mode=mode,
+            slots=slots,
+            grace=grace,
+            metadata=metadata,
+            own_session=own_session,
+        )
+        return Lease(self, terms)
+
+
+class Lease:
+    """A lease that can be acquired any number of times, each time with a new handle and a new token."""
+
+    def __init__(self, client: Client, terms: Terms) -> None:
+        self._client = client
+        self._terms = terms
+        self._is_entered = False
+        self._entered: Held | None = None
+
+    @property
+    def key(self) -> str:
+        """The key; the first one of a set."""
+        return self._terms.keys[0]
+
+    async def acquire(self, *, wait: float | None = None, blocking: bool = True) -> Held:
+        """Acquire, and renew until the handle is released.
+
+        Waits in the queue for ``wait`` seconds at most (default: as the lease was made); ``blocking=False``
+        does not wait. When it returns, the key is held and the handle is HELD. When it raises, nothing is
+        left behind: LeaseUnavailable (held by somebody else, or the time is over), ClusterUnavailable, or
+        OutcomeUnknown if it is not known whether it was granted; giving it back then goes on in the
+        background. Cancelling gives the acquire up likewise.
+        """
+        terms, calls, sessions = self._terms, self._client._calls, self._client._sessions
+        wait_s = 0.0 if not blocking else terms.wait_s if wait is None else wait
+        if not 0 <= wait_s < float("inf"):
+            raise InvalidRequest(detail=f"wait must be a number of seconds, not {wait_s!r}")
+        wait_until = calls.clock() + wait_s
+        tried = 0
+        while True:
+            tried += 1
+            session = await sessions.use(terms.owner, terms.ttl_ms, terms.keys, shared=terms.shared_session)
+            try:
+                held = await self._acquire_in(session, max(0.0, wait_until - calls.clock()))
+            except LeaseLost as lost:
+                if lost.code == "lost":
+                    raise LeaseUnavailable(
+                        code="wait_over", detail=f"the acquire was given up: {lost}"
+                    ) from lost
+                # The session is over, and with it the place in the queue.
+                session.end(lost.reason)
+            else:
+                if held.is_held:
+                    return held
+            finally:
+                session.unuse(terms.keys)
+            if tried >= SESSIONS_TRIED_MAX and calls.clock() >= wait_until:
+                detail = f"no session lasted long enough to acquire {self.key!r}"
+                raise LeaseUnavailable(code="wait_over", detail=detail)
+
+    async def _acquire_in(self, session: KeptSession, wait_s: float) -> Held:
+        terms, client = self._terms, self._client
+
+        def undo(request: Request[Any]) -> None:
+            session.use(terms.keys)
+            client._renewer.undo(session, request, lambda _: session.unuse(terms.keys))
+
+        body = terms.body(session.session_id)
+        answer = await Acquisition(client._calls, body, wait_s=wait_s, undo=undo).run()
+        # Nothing is awaited between the answer and the handle, so no cancellation can come between them.
+        return Held(client, session, answer.value, answer.sent_at)
+
+    async def __aenter__(self) -> Held:
+        if self._is_entered:
+            raise InvalidRequest(detail="this lease is entered already: make another one by client.lease")
+        task = asyncio.current_task()
+        if task is None:
+            raise InvalidRequest(detail="a lease is entered from a task")
+        self._is_entered = True
+        try:
+            held = await self.acquire()
+        except BaseException:
+            self._is_entered = False
+            raise
+        self._entered = held
+        held._body_begins(task)
+        return held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held, self._entered = self._entered, None
+        self._is_entered = False
+        assert held is not None
+        lost = held._body_ended(error)
+        try:
+            # The body has stopped acting: only now may somebody else begin.
+            await held._release_within(RELEASE_WAIT_S)
+        except LeaseLost as found:
+            lost = lost or found
+        except TenureError as unanswered:
+            log.warning("releasing %r goes on in the background: %s", self.key, unanswered)
+        if lost is None:
+            return
+        if error is None or lost.__cause__ is error:
+            raise lost
+        error.add_note(str(lost))
+
+
+class Held(Reading):
+    """A handle: one grant, kept alive until it is released or lost. There is no way back from LOST; acquire
+    again for a new handle with a new token.
+
+    If the last reference to a handle goes away while it is held, the lease is released and a warning logged.
+    """
+
+    def __init__(self, client: Client, session: KeptSession, grants: list[Grant], sent_at: float) -> None:
+        self._client = client
+        self._loop = loop = asyncio.get_running_loop()
+        self.lost = asyncio.Event()
+        """Set once the handle is LOST, by the loop of the client; ``state`` knows it even while that is
+        blocked."""
+        self._callbacks: list[Callable[[Held], object]] = []
+        self._body: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._cancelled = False
+        handle = weakref.ref(self)
+
+        def lost_here() -> None:
+            if (held := handle()) is not None:
+                held._lost_now()
+
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(lost_here)
+
+        super().__init__(session, session.hold(grants, sent_at, notify, loop.is_closed))
+        self._dropped = weakref.finalize(self, client._renewer.drop, session, self._member)
+        self._dropped.atexit = False
+
+    def on_lost(self, callback: Callable[[Held], object]) -> None:
+        """Have ``callback(handle)`` called once the handle is LOST, on the client's loop."""
+        if self.lost.is_set():
+            self._loop.call_soon(callback, self)
+        else:
+            self._callbacks.append(callback)
+
+    async def renew(self) -> float:
+        """Renew now, besides the renewals that happen anyway. Returns ``expires_in``. Raises LeaseLost, or
+        ClusterUnavailable or OutcomeUnknown, which say nothing of the lease."""
+        self.check()
+        calls = self._client._calls
+        request = _requests.renew(lease_id=self.lease_id)
+        try:
+            answer = await calls.perform(calls.call(request, timeout_s=min(calls.timeout_s, self.expires_in)))
+        except LeaseLost as lost:
+            self._session.lose(self._member, lost.reason)
+            raise
+        self._session.renewed(answer.sent_at, answer.value.lease.expires_in_ms)
+        self.check()
+        return self.expires_in
+
+    async def progress(self, note: Mapping[str, Any]) -> None:
+        """Show how far the work has come, with a renewal. Raises as ``renew``."""
+        self.check()
+        calls = self._client._calls
+        request = _requests.renew(lease_id=self.lease_id, progress=note)
+        answer = await calls.perform(calls.call(request, timeout_s=min(calls.timeout_s, self.expires_in)))
+        self._session.renewed(answer.sent_at, answer.value.lease.expires_in_ms)
+
+    async def commit(
+        self,
+        value: str | bytes | None = None,
+        *,
+        mode: Literal["current", "once", "sequence"] = "once",
+        seq: int | None = None,
+        op_id: str | None = None,
+        if_revision: int | None = None,
+        digest: str | None = None,
+        key: str | None = None,
+    ) -> Accepted:
+        """Write through the key's guard, with this handle's token; without a ``value`` only mark the token
+        as used. ``key`` chooses one of a set.
+
+        When it returns, the write was accepted and ``value`` is the key's record. Raises LeaseLost if the
+        handle knows that it is over, and CommitRefused if the cluster does: nothing was written.
+        OutcomeUnknown: ask again with the same ``op_id`` (one of your own).
+        """
+        self.check()
+        grant = next((one for one in self.grants if key is None or one.key == key), None)
+        if grant is None:
+            raise InvalidRequest(detail=f"this lease has no key {key!r}")
+        try:
+            return await self._client.commit(
+                grant.key,
+                lease_id=grant.lease_id,
+                token=grant.token,
+                slot=grant.slot or None,
+                mode=mode,
+                value=value,
+                seq=seq,
+                op_id=op_id or mint_id(),
+                if_revision=if_revision,
+                digest=digest,
+            )
+        except CommitRefused as refused:
+            if refused.code in ("not_live", "stale_token"):
+                self._session.lose(self._member, refused.code)
+            raise
+
+    async def release(self) -> None:
+        """Give the lease back. Stop acting first. A second call does nothing.
+
+        From the call on the handle is RELEASED and not renewed. When it returns, the key is free for the
+        next. LeaseLost: the lease had ended before. ClusterUnavailable or OutcomeUnknown: no answer came in
+        the time of the client; it goes on being released in the background, as it does if the call is
+        cancelled.
+        """
+        await self._release_within(self._client._calls.timeout_s)
+
+    async def handover(self, to_session_id: str) -> None:
+        """Give the lease to another session, with nobody in between. When it returns, this handle is
+        RELEASED and its token dead. When it raises, the handle is as before, except by LeaseLost and
+        OutcomeUnknown."""
+        self.check()
+        calls = self._client._calls
+        request = _requests.handover(lease_id=self.lease_id, to_session_id=to_session_id)
+        try:
+            await calls.ask(request)
+        except LeaseLost as lost:
+            self._session.lose(self._member, lost.reason)
+            raise
+        self._session.begin_release(self._member)
+        self._session.release_answered(self._member)
+        self._dropped.detach()
+
+    # -- for Lease
+
+    def _body_begins(self, task: asyncio.Task[Any]) -> None:
+        self._body = task
+        self._cancelling = task.cancelling()
+        if self.lost.is_set():
+            self._cancel_body()
+
+    def _body_ended(self, error: BaseException | None) -> LeaseLost | None:
+        """The loss, if there was one. If ``error`` is the cancellation that it caused, it is its cause."""
+        task, self._body = self._body, None
+        state = self.state
+        loss = self._loss() if state is State.LOST else None
+        if self._cancelled:
+            assert task is not None
+            # As asyncio.timeout does it: a cancellation that somebody else asked for as well goes on.
+            theirs = task.uncancel() > self._cancelling
+            if loss is not None and isinstance(error, asyncio.CancelledError) and not theirs:
+                loss.__cause__ = error
+        return loss
+
+    def _lost_now(self) -> None:
+        if self.lost.is_set():
+            return
+        self.lost.set()
+        self._dropped.detach()
+        self._cancel_body()
+        for callback in self._callbacks:
+            self._loop.call_soon(callback, self)
+        self._callbacks.clear()
+
+    def _cancel_body(self) -> None:
+        if self._body is not None and not self._cancelled:
+            self._cancelled = True
+            self._body.cancel(f"the lease on {self.key!r} is lost: {self.lost_reason}")
+
+    async def _release_within(self, timeout_s: float) -> None:
+        session, member = self._session, self._member
+        if member.life.is_answered:
+            return
+        state = session.begin_release(member)
+        if state is State.LOST:
+            self._dropped.detach()
+            raise self._loss()
+        await self._client._calls.finish(self._release(timeout_s))
+
+    async def _release(self, timeout_s: float) -> None:
+        """Released, or somebody sees to it. The token is forgotten only after a definite answer."""
+        client, session, member = self._client, self._session, self._member
+        ended: str | None = None
+        for grant in member.grants:
+            request = _requests.release(lease_id=grant.lease_id)
+            try:
+                await client._calls.ask(request, timeout_s=timeout_s)
+            except LeaseLost as lost:
+                ended = lost.reason
+            except BaseException:
+                self._dropped.detach()
+                client._renewer.release(session, member)
+                raise
+        session.release_answered(member, ended)
+        self._dropped.detach()
+        if ended is not None:
+            raise self._loss()
