@@ -44,8 +44,8 @@ def mutants(
     record: Path | None,
     write_readme: bool,
 ) -> None:
-    """Break one promise on purpose, and run seed after seed until a rule is broken. Exit code 1 if a mutant was
-    not caught.
+    """Break one promise on purpose, and run seed after seed until a rule is broken. Exit code 1 if a mutant
+    was not caught.
     """
     if unknown := [name for name in only if name not in BY_NAME]:
         raise click.BadParameter(f"there is no mutant {unknown[0]!r}; see --list", param_hint="--only")

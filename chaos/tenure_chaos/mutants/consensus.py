@@ -7,7 +7,7 @@ _CONSENSUS = "tenure_cluster.raft.consensus"
 
 VOTE_FOR_ANYBODY = Mutant(
     "vote for a shorter log",
-    "a node votes for whoever asks first, whatever his log lacks",
+    "a node votes for whoever asks first, whatever the log of that one lacks",
     (
         Edit(
             f"{_CONSENSUS}:Consensus._on_vote_request",

@@ -8,7 +8,7 @@ _HOLDING = "tenure_cluster.lease.holding"
 
 FLOOR_AT_FIRST_WRITE = Mutant(
     "floor raised at the first write instead of the grant",
-    "the write of a holder who was superseded passes until his successor has written",
+    "the write of a superseded holder passes until its successor has written",
     (
         Edit(
             f"{_HOLDING}:_raise_floor_by_grant",
@@ -34,7 +34,7 @@ FLOOR_AT_FIRST_WRITE = Mutant(
 
 LIVENESS_NOT_REQUIRED = Mutant(
     "commit without asking whether the lease lives",
-    "require_live is ignored, so a holder writes after his lease has ended",
+    "require_live is ignored, so a holder writes after its lease has ended",
     (
         Edit(
             f"{_GUARDS}:_judge",

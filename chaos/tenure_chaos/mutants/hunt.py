@@ -74,11 +74,12 @@ def hunt_all(hunts: Sequence[Hunt], jobs: int) -> Iterator[Catch]:
     if not hunts:
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, initializer=_be_quiet, maxtasksperchild=1) as pool:
+    with context.Pool(jobs, initializer=be_quiet, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_hunt, hunts)
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
+    """The program's own log says the same a thousand times over."""
     logging.disable(logging.CRITICAL)
 
 
@@ -116,14 +117,16 @@ def rules_of(violations: list[str]) -> tuple[str, ...]:
 def _run(mutant: Mutant, seed: int, *, profile: bool) -> tuple[list[str], str]:
     options = Options.for_seed(seed, mutant.profile if profile else {})
     try:
-        with _no_longer_than(SEED_WALL_S):
+        with no_longer_than(SEED_WALL_S):
             return run_seed(seed, options).violations, ""
     except (Exception, Hangs):
         return [], traceback.format_exc(limit=-2)
 
 
 @contextmanager
-def _no_longer_than(seconds: int) -> Iterator[None]:
+def no_longer_than(seconds: int) -> Iterator[None]:
+    """Raises Hangs in the main thread when the time is over."""
+
     def hangs(number: int, frame: FrameType | None) -> None:
         raise Hangs(f"more than {seconds} s")
 

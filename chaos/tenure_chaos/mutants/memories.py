@@ -50,7 +50,7 @@ TOKENS_NOT_IN_SNAPSHOT = Mutant(
             _ROWS,
             f"from msgspec.structs import replace\n    {_ROWS}\n"
             "    rows['tenants'] = [\n"
-            "        replace(tenant, last_token=max(0, tenant.last_token - 1)) for tenant in rows['tenants']\n"
+            "        replace(row, last_token=max(0, row.last_token - 1)) for row in rows['tenants']\n"
             "    ]",
         ),
     ),

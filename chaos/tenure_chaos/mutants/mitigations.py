@@ -6,7 +6,7 @@ the package does in their place. Codes are those of ``raft/DEFECTS.md``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tenure_chaos.mutants.edits import Edit
@@ -14,11 +14,15 @@ from tenure_cluster.raft import mitigations
 
 _SHORT: Final = {"safety_s": "20"}
 
+_SMALL: Final = {"entry_bytes_max": "4096", "segment_bytes": "65536", "snapshot_entries": "10"}
+"""So that a resend takes several messages, compaction keeps a short tail, and the journal many segments."""
+
 POWER: Final = {
     **_SHORT,
-    "faults": "power loss one,power loss all,kill one,kill all,isolate leader,slow disk",
+    "faults": "power loss one,power loss majority,power loss all,kill one,kill all,isolate leader,slow disk",
     "fault_gap_s": "1",
-    "snapshot_entries": "10",
+    "think_s": "0.1",
+    **_SMALL,
 }
 """Crashes with much that is not durable yet, and a snapshot every few entries."""
 
@@ -26,21 +30,20 @@ LINKS: Final = {
     **_SHORT,
     "faults": "isolate leader,split in halves,cut one way,bridge,slow link,reset links,kill leader",
     "fault_gap_s": "0.5",
-    "snapshot_entries": "1000",
     "think_s": "0.1",
+    **_SMALL,
+    "snapshot_entries": "1000",
 }
 """Much under way on links that are cut, slow and reset; leaders come and go."""
 
-SNAPSHOTS: Final = {
-    **LINKS,
-    "snapshot_entries": "10",
-}
+SNAPSHOTS: Final = {**LINKS, "snapshot_entries": "10"}
 """The same, with followers that have to be sent a snapshot."""
 
 PAUSES: Final = {
     **_SHORT,
     "faults": "pause node,slow link,cut one way,bridge",
     "fault_gap_s": "1",
+    "think_s": "0.1",
 }
 """Nodes that miss what goes on while a leader is healthy."""
 
@@ -57,7 +60,6 @@ class Off:
     left_out: frozenset[str] = frozenset()
     edits: tuple[Edit, ...] = ()
     disturbs: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def _switched(
@@ -119,7 +121,7 @@ SWITCHED: Final = (
     _switched(
         mitigations.STICKY,
         "L3",
-        "who hears his leader votes for another all the same",
+        "who hears its leader votes for another all the same",
         PAUSES,
         disturbs=True,
     ),
@@ -177,7 +179,8 @@ UNDONE: Final = (
             Edit(
                 f"{_CONSENSUS}:Consensus._on_snapshot",
                 '"commit_index": self.replica.commit_index,',
-                '"commit_index": max(self.replica.commit_index, min(message.index, self.replica.last_index)),',
+                '"commit_index": max('
+                "self.replica.commit_index, min(message.index, self.replica.last_index)),",
             ),
         ),
     ),

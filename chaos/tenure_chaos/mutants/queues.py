@@ -1,4 +1,4 @@
-"""Mutants of waiting: who is granted next, and whether he is still there."""
+"""Mutants of waiting: who is granted next, and whether they are still there."""
 
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
@@ -8,7 +8,7 @@ _QUEUEING = "tenure_cluster.lease.queueing"
 
 WAITER_NOT_CHECKED = Mutant(
     "waiter granted without checking its session again",
-    "a key is handed to the first in the queue, though he has been silent for too long or his session is over",
+    "a key is handed to the first in its queue, whose session may be over, or who may have fallen silent",
     (
         Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),
         Edit(
@@ -45,7 +45,7 @@ POLL_LOSES_ITS_PLACE = Mutant(
 
 NO_CLAIM_WINDOW = Mutant(
     "no claim window",
-    "a grant to a waiter who has gone lasts for his whole TTL",
+    "a grant to a waiter who has gone lasts for the whole TTL",
     (
         Edit(
             f"{_HOLDING}:_grant_waiter",

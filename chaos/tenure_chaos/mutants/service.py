@@ -64,8 +64,8 @@ REPEATED_WHAT_MUST_NOT_BE = Mutant(
 )
 
 ANSWERED_BEFORE_THE_CLAIM = Mutant(
-    "waiter told before his claim",
-    "a waiter whose turn has come is told so before the claim is in the log",
+    "waiter told before the claim",
+    "a waiter whose turn has come is told so before its claim is in the log",
     (
         Edit(
             "tenure_cluster.service.polls:Polls._look",

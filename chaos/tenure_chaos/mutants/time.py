@@ -65,7 +65,7 @@ STAMPS_OF_THE_WALL_CLOCK = Mutant(
 
 READ_DECIDES_BY_THE_CLOCK = Mutant(
     "read that decides by the clock",
-    "a read takes for expired what is past its deadline by the leader's clock, though the log may still renew it",
+    "a read takes for over what is past its deadline by the clock, though the log may still renew it",
     (
         Edit(
             "tenure_cluster.service.reads:View.live",
