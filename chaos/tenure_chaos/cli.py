@@ -5,6 +5,7 @@ import logging
 import click
 
 from tenure_chaos.commands.campaign import campaign
+from tenure_chaos.commands.check import check
 from tenure_chaos.commands.reproduce import reproduce
 from tenure_chaos.commands.sim import sim
 
@@ -18,6 +19,7 @@ def main() -> None:
 main.add_command(sim)
 main.add_command(reproduce)
 main.add_command(campaign)
+main.add_command(check)
 
 if __name__ == "__main__":
     main()

@@ -1,8 +1,8 @@
 """A history as a file of JSON lines: first a header, then one record a line.
 
     {"format": "tenure-chaos history", "version": 1, "complete": true, "duration_s": 63.2, …}
-    {"kind": "call", "number": 0, "client": "c1", …}
-    {"kind": "effect", "index": 3, …}
+    {"record": "call", "number": 0, "client": "c1", …}
+    {"record": "effect", "index": 3, …}
 
 A field that has its default is left out, so a field added later does not make old files unreadable. Bytes
 are written as ``{"$bytes": base64}``.
@@ -71,7 +71,7 @@ def _lines(history: History) -> Iterator[dict[str, Any]]:
     yield {"format": FORMAT, "version": VERSION, **_fields(history)}
     for kind, (name, _) in RECORDS.items():
         for item in getattr(history, name):
-            yield {"kind": kind, **({"is": item} if isinstance(item, tuple) else _fields(item))}
+            yield {"record": kind, **({"is": item} if isinstance(item, tuple) else _fields(item))}
 
 
 def _fields(item: Any) -> dict[str, Any]:
@@ -101,17 +101,19 @@ def _restored(value: dict[str, Any]) -> Any:
 
 def load(path: Path) -> History:
     """Read a history. Raises Unreadable."""
-    number = 0
+    number = 1
     try:
         with path.open() as file:
             history = _header(json.loads(file.readline(), object_hook=_restored))
-            number = 1
-            for number, line in enumerate(file, 2):  # noqa: B007
+            for line in file:
+                number += 1
                 _add(history, json.loads(line, object_hook=_restored))
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"{path}:{number}: not JSON: {error.msg}") from error
     except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
-        raise Unreadable(f"{path}:{max(number, 1)}: {error}") from error
+        raise Unreadable(f"{path}:{number}: {error}") from error
     return history
 
 
@@ -124,7 +126,7 @@ def _header(said: Any) -> History:
 
 
 def _add(history: History, said: Any) -> None:
-    kind = said.pop("kind", None) if isinstance(said, dict) else None
+    kind = said.pop("record", None) if isinstance(said, dict) else None
     if kind not in RECORDS:
         raise ValueError(f"no record of a known kind: {kind!r}")
     name, item_type = RECORDS[kind]

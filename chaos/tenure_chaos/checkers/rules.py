@@ -102,6 +102,29 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
 }
 """The numbers are those of the design's list of properties; each function's docstring states its part."""
 
+TITLES: Final[dict[int, str]] = {
+    1: "linearizable per key",
+    2: "a token is of one grant",
+    3: "tokens rise",
+    4: "one holder at a time",
+    5: "no early takeover",
+    6: "one believer at a time",
+    7: "guards let nothing old pass and lose no update",
+    8: "renewals",
+    9: "releases",
+    10: "a request has at most one effect",
+    11: "what failed has no effect, for true reasons",
+    12: "nothing without a request",
+    13: "what was acknowledged stays",
+    14: "reads",
+    15: "watches",
+    16: "equal digests",
+    17: "cluster time",
+    18: "Raft",
+    19: "tenants",
+    20: "the healed cluster goes on",
+}
+
 
 @dataclass(frozen=True)
 class Verdict:
