@@ -6,6 +6,8 @@ import click
 
 from tenure_chaos.commands.campaign import campaign
 from tenure_chaos.commands.check import check
+from tenure_chaos.commands.mitigations import mitigations
+from tenure_chaos.commands.mutants import mutants
 from tenure_chaos.commands.reproduce import reproduce
 from tenure_chaos.commands.sim import sim
 
@@ -19,6 +21,8 @@ def main() -> None:
 main.add_command(sim)
 main.add_command(reproduce)
 main.add_command(campaign)
+main.add_command(mutants)
+main.add_command(mitigations)
 main.add_command(check)
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from statistics import median
 
 from tenure_chaos.mutants.catalogue import BY_NAME, LISTED
 from tenure_chaos.mutants.hunt import Catch
+from tenure_chaos.mutants.mitigations import BY_NAME as BY_MITIGATION
+from tenure_chaos.mutants.survey import Survey
 
 RULES_NAMED = 2
 """Most rules that a row names."""
@@ -76,3 +78,25 @@ def _median(items: Sequence[Catch]) -> float:
 
 def _number(value: float) -> str:
     return f"{value:g}"
+
+
+def mitigations_table(surveys: Sequence[Survey]) -> str:
+    """One row a mitigation: which seeds break what without it, or how much less peace there is."""
+    rows = [
+        "| left out | defects | the cluster then | seeds | broke a rule | first seed | rules "
+        "| elections an hour, with it | calls without answer, with it |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for found in surveys:
+        off, without, with_it = BY_MITIGATION[found.name], found.without, found.with_it
+        first = str(without.broken[0]) if without.broken else "-"
+        rules = ", ".join(rule for rule, _ in without.rules.most_common(RULES_NAMED)) or "-"
+        elections = unanswered = ""
+        if off.disturbs:
+            elections = f"{without.elections_an_hour:.0f}, {with_it.elections_an_hour:.0f}"
+            unanswered = f"{without.unanswered_share:.1%}, {with_it.unanswered_share:.1%}"
+        rows.append(
+            f"| {off.name} | {off.closes} | {off.what} | {without.seeds} | {len(without.broken)} | {first} "
+            f"| {rules} | {elections} | {unanswered} |"
+        )
+    return "\n".join(rows)
