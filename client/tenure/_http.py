@@ -4,6 +4,8 @@ and not answered."""
 from __future__ import annotations
 
 import math
+import os
+import weakref
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
@@ -42,6 +44,7 @@ class Http:
         self._credential = CredentialSource(credential)
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        _ALL.add(self)
 
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
@@ -59,6 +62,16 @@ class Http:
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+
+    def forked(self) -> None:
+        """This is the child's copy. What it would close or deregister is the parent's: its selector is the
+        same in both, so a connection that is collected here would fall silent there."""
+        if self._session is not None:
+            connector = self._session.connector
+            if connector is not None:
+                connector._closed = True
+            self._session.detach()
+            self._session = None
 
     def _open(self, connections: int) -> aiohttp.ClientSession:
         import aiohttp
@@ -110,6 +123,18 @@ class Http:
             raise NoAnswer(f"no answer within {attempt.timeout_s:.1f} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise NoAnswer(_words(error)) from error
+
+
+_ALL: weakref.WeakSet[Http] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for http in list(_ALL):
+        http.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Progress:
