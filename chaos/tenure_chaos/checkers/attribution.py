@@ -6,7 +6,8 @@ that was made before it was applied. After a certain refusal nothing may come an
 what an attempt in doubt still brings.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from tenure_chaos.checkers.reading import NEVER, text
@@ -126,10 +127,39 @@ def may_act_until(call: CallRecord) -> float:
     return NEVER
 
 
+def _broken(effect: Effect, call: CallRecord) -> bool:
+    tokens = [lease["token"] for lease in effect.result_fields.get("leases", ())]
+    return effect.result == "Broken" and tokens == [lease["token"] for lease in call.answer["broken"]]
+
+
+DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
+    "renew": lambda effect, call: effect.result in ("Renewed", "SessionIs"),
+    "renew_session": lambda effect, call: effect.result == "SessionIs",
+    "release": lambda effect, call: effect.result == "Released",
+    "commit": lambda effect, call: effect.result == "Committed",
+    "break": _broken,
+    "delete_record": lambda effect, call: effect.fields["if_revision"] == call.asked.get("if_revision"),
+    "open_session": lambda effect, call: effect.result == "SessionIs",
+    "close_session": lambda effect, call: effect.result == "SessionClosed",
+}
+"""By the name of a call: whether this effect of its request is what it was told of."""
+
+ONE_BY_ONE: Final = frozenset(("release", "break", "delete_record", "close_session"))
+"""Each call that was told so has an effect of its own."""
+
+
+def says_done(call: CallRecord) -> bool:
+    """Whether the call was told of an effect, other than a grant."""
+    if call.outcome != "ok" or call.name not in DONE:
+        return False
+    return call.name != "release" or call.answer.get("status") == "released"
+
+
 class Attribution:
     """Effects and calls, brought together by request."""
 
     def __init__(self, history: History) -> None:
+        self._all = history.calls
         self._effects = history.effects
         self._calls: dict[Hashable, list[CallRecord]] = {}
         self.effects: dict[Hashable, list[int]] = {}
@@ -160,8 +190,27 @@ class Attribution:
     def made_by(self, call: CallRecord) -> Iterator[int]:
         """The effects that the call may have made before it returned."""
         for n in self.effects.get(request_of_call(call), ()):
-            if self._effects[n].first_applied_at <= call.returned_at:
-                yield n
+            if self._effects[n].first_applied_at > call.returned_at:
+                break
+            yield n
+
+    @cached_property
+    def told(self) -> dict[int, int]:
+        """By the number of a call that was told of an effect: the effect, where there is one. It was applied
+        between the call and its answer; what an op_id names is answered as at first, whenever that was.
+        """
+        told: dict[int, int] = {}
+        taken: set[int] = set()
+        for call in sorted(filter(says_done, self._all), key=lambda call: call.returned_at):
+            since = 0.0 if call.asked.get("op_id") else call.invoked_at
+            for n in self.made_by(call):
+                effect = self._effects[n]
+                if effect.first_applied_at >= since and n not in taken and DONE[call.name](effect, call):
+                    told[call.number] = n
+                    if call.name in ONE_BY_ONE:
+                        taken.add(n)
+                    break
+        return told
 
     def unexplained(self) -> Iterator[Unexplained]:
         """Every effect that no call accounts for."""

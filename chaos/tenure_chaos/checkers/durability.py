@@ -1,12 +1,13 @@
 """What was acknowledged stays, everywhere; and all nodes have the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from tenure_chaos.checkers.attribution import DONE, says_done
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.reading import Findings, Wrong, called_key
 from tenure_chaos.checkers.waiting import queues_at
-from tenure_chaos.history import CallRecord, Effect, NodeState, named
+from tenure_chaos.history import NodeState, named
 
 
 def acknowledged_grants_are_in_the_log(facts: Facts) -> Findings:
@@ -33,38 +34,16 @@ def acknowledged_changes_are_in_the_log(facts: Facts) -> Findings:
     looked = 0
     if not facts.effects:
         return 0
-    for name, is_it in _CHANGES.items():
+    told = facts.attribution.told
+    for name in DONE:
         for call in facts.answered(name):
-            if not _says_changed(call):
-                continue
-            looked += 1
-            made = [facts.effects[n] for n in facts.attribution.made_by(call)]
-            # What an op_id names is answered as it was at first, whenever that was.
-            since = 0.0 if call.asked.get("op_id") else call.invoked_at
-            if not any(effect.first_applied_at >= since and is_it(effect, call) for effect in made):
-                yield Wrong(f"call {call.number} was told of a {name} that no effect made", called_key(call))
+            if says_done(call):
+                looked += 1
+                if call.number not in told:
+                    yield Wrong(
+                        f"call {call.number} was told of a {name} that no effect made", called_key(call)
+                    )
     return looked
-
-
-def _says_changed(call: CallRecord) -> bool:
-    return call.name != "release" or call.answer.get("status") == "released"
-
-
-def _broken(effect: Effect, call: CallRecord) -> bool:
-    tokens = [lease["token"] for lease in effect.result_fields.get("leases", ())]
-    return effect.result == "Broken" and tokens == [lease["token"] for lease in call.answer["broken"]]
-
-
-_CHANGES: dict[str, Callable[[Effect, CallRecord], Any]] = {
-    "renew": lambda effect, call: effect.result == "Renewed",
-    "renew_session": lambda effect, call: effect.result == "SessionIs",
-    "release": lambda effect, call: effect.result == "Released",
-    "commit": lambda effect, call: effect.result == "Committed",
-    "break": _broken,
-    "delete_record": lambda effect, call: effect.result == "RecordDeleted",
-    "open_session": lambda effect, call: effect.result == "SessionIs",
-    "close_session": lambda effect, call: effect.result == "SessionClosed",
-}
 
 
 def healed_nodes_have_everything(facts: Facts) -> Findings:

@@ -58,7 +58,7 @@ class _Operations:
         self._facts = facts
         self._told: set[tuple[Key, int]] = set()
         """Grants that a client was told of."""
-        self._acknowledged: set[int] = set()
+        self._acknowledged = set(facts.attribution.told.values())
         """Effects that a client was told of."""
         self._first_asked: dict[tuple[str, str], float] = {}
         self.by_key: dict[Key, list[Operation]] = {}
@@ -84,8 +84,6 @@ class _Operations:
         if pair[1].how == "granted":
             # A request that was queued may have been granted before the poll that was told of it.
             since = self._first_asked.get((call.tenant, call.asked.get("request_id") or ""), since)
-        elif pair[1].how in ("released", "accepted", "broken", "deleted"):
-            self._acknowledged.update(self._facts.attribution.made_by(call))
         self._put(called_key(call), pair, since, call.returned_at)
 
     def _add_untold(self, n: int, effect: Effect) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.reading import ENDINGS, Findings, Wrong, called_key, grants_told, key_of
@@ -52,10 +53,10 @@ def answers_tell_of_their_own_tenant(facts: Facts) -> Findings:
 def _told(facts: Facts) -> Iterator[tuple[CallRecord, str, int, str]]:
     for call in facts.history.calls:
         key = called_key(call)[1]
-        for lease in (call.answer, call.answer.get("lease") or {}, *(call.answer.get("leases") or ())):
+        for lease in (call.answer, call.answer.get("lease") or {}, *_items(call.answer, "leases")):
             if isinstance(lease, dict) and "token" in lease and "owner" in lease and "mode" in lease:
                 yield call, lease["key"], lease["token"], lease.get("lease_id") or ""
-        for holder in (call.answer.get("holder"), *(call.answer.get("holders") or ())):
+        for holder in (call.answer.get("holder"), *_items(call.answer, "holders")):
             if holder:
                 yield call, key, holder["token"], ""
 
@@ -84,3 +85,9 @@ def quotas_hold(facts: Facts) -> Findings:
                         f"after effect {n} {tenant} has {counts[tenant, what]} {what}, the most is {most}"
                     )
     return looked
+
+
+def _items(answer: dict[str, Any], name: str) -> list[Any]:
+    """A list of that name; elsewhere it may be a number."""
+    items = answer.get(name)
+    return items if isinstance(items, list) else []
