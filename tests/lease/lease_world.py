@@ -90,6 +90,7 @@ class World:
         tenant: str = TENANT,
         metadata: dict[str, str] | None = None,
         mode: Any = "exclusive",
+        slots: int = 0,
         keys: list[str] | None = None,
         wall_ms: int | None = None,
     ) -> commands.Acquire:
@@ -104,7 +105,7 @@ class World:
             remember=True,
             wait=wait,
             mode=mode,
-            slots=0,
+            slots=slots,
             grace_ms=grace_ms,
             if_held=if_held,
             metadata=metadata or {},

@@ -14,7 +14,7 @@ are refused.
 
 from __future__ import annotations
 
-from model_state import WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
+from model_state import HOLDERS_MAX, WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
 from model_writes import Writes
 
 NAMED_MAX = 10
@@ -66,25 +66,25 @@ class Model(Writes):
         claimed = lease["claim_deadline_ms"] == 0
         return {"is": "Granted", "grants": [self.shown(lease)], "replayed": replayed, "claimed": claimed}
 
-    def shown_holders(self, tenant: str, key: str) -> list[Row]:
+    def shown_holders(self, tenant: str, key: str, leases: list[Row] | None = None) -> list[Row]:
         return [
             {
                 "is": "Holder",
                 "key": key,
                 "owner": lease["owner"],
                 "token": lease["token"],
-                "mode": "exclusive",
-                "slot": 0,
+                "mode": lease["mode"],
+                "slot": lease["slot"],
                 "deadline_ms": self.deadline(lease),
                 "granted_wall_ms": lease["granted_wall_ms"],
                 "metadata": lease["metadata"],
             }
-            for lease in self.holders(tenant, key)
+            for lease in (self.holders(tenant, key) if leases is None else leases)
             if not self.dead(lease)
-        ]
+        ][:NAMED_MAX]
 
     def waiting(self, waiter: Row) -> Row:
-        tenant, key = waiter["tenant"], waiter["key"]
+        tenant, key = waiter["tenant"], waiter["keys"][0]
         before = [other for other in self.queue(tenant, key) if other["ticket"] < waiter["ticket"]]
         before = [other for other in before if not self.gone(other)]
         holders = self.shown_holders(tenant, key)
@@ -105,8 +105,10 @@ class Model(Writes):
     # Acquire, claim, renew, release.
 
     def acquire(self, c: Row) -> Row:
-        if c["mode"] != "exclusive" or len(c["keys"]) != 1:
+        if len(c["keys"]) != 1:
             return {"is": "Unsupported"}
+        if c["mode"] == "permit" and not 1 <= c["slots"] <= HOLDERS_MAX:
+            return {"is": "Invalid"}
         if (c["session_id"] is None) == (c["ttl_ms"] is None):
             return {"is": "Invalid"}
         tenant, key, scope = c["tenant"], c["keys"][0], c["session_id"] or ""
@@ -118,12 +120,41 @@ class Model(Writes):
             if refusal is not None:
                 return refusal
         self.settle(tenant, key)
-        for lease in self.holders(tenant, key):
-            if scope and lease["session_id"] == scope and c["if_held"] == "return":
-                if lease["claim_deadline_ms"]:
-                    self.claim_lease(lease)
-                return self.granted(lease, replayed=False)
-        return self.fresh_acquire(c, tenant, key, scope)
+        wanted = dict(c, slots=c["slots"] if c["mode"] == "permit" else 0)
+        mine = [row for row in self.holders(tenant, key) if scope and row["session_id"] == scope]
+        refusal = self.other_mode(wanted, tenant, key, mine)
+        if refusal is not None:
+            return refusal
+        if mine and c["if_held"] == "conflict":
+            return {"is": "Held", "key": key, "holders": self.shown_holders(tenant, key, mine)} | {
+                "waiters": len(self.queue(tenant, key)),
+                "blocked_until_ms": 0,
+            }
+        if mine:
+            if mine[0]["claim_deadline_ms"]:
+                self.claim_lease(mine[0])
+            return self.granted(mine[0], replayed=False)
+        return self.fresh_acquire(wanted, tenant, key, scope)
+
+    def other_mode(self, wanted: Row, tenant: str, key: str, mine: list[Row]) -> Row | None:
+        """The refusal of a mode that doesn't go with the one in which the key is held or waited for."""
+        holders, queue = self.holders(tenant, key), self.queue(tenant, key)
+        asked = (wanted["mode"], wanted["slots"])
+        if holders:
+            state = self.key(tenant, key)
+            assert state is not None
+            present = (holders[0]["mode"], state["slots"])
+        elif queue:
+            present = (queue[0]["mode"], queue[0]["slots"])
+        else:
+            return None
+        apart = present != asked and "permit" in (present[0], asked[0])
+        if not apart and not (mine and mine[0]["mode"] != wanted["mode"]):
+            return None
+        return {"is": "ModeConflict", "key": key, "present": present[0], "asked": asked[0]} | {
+            "present_slots": present[1],
+            "asked_slots": asked[1],
+        }
 
     def answer_again(self, tenant: str, scope: str, request_id: str, key: str) -> Row | None:
         """The answer to an acquire that was asked before, None if it is new (or forgotten)."""
@@ -131,7 +162,7 @@ class Model(Writes):
         lease = self.lease_of(tenant, scope, request_id)
         present = waiter or lease
         if present is not None:
-            if present["key"] != key:
+            if present.get("keys", [present.get("key")]) != [key]:
                 return {"is": "Invalid"}
             self.settle(tenant, key)
         lease = self.lease_of(tenant, scope, request_id)
@@ -153,42 +184,39 @@ class Model(Writes):
 
     def fresh_acquire(self, c: Row, tenant: str, key: str, scope: str) -> Row:
         """A new request on a settled key: grant it, queue it or refuse it."""
-        wanted = dict(c, key=key)
-        state = self.key(tenant, key)
-        blocked = state is not None and state["blocked_until_ms"] > self.time
-        free = not self.holders(tenant, key) and not blocked
+        free = self.room(tenant, key, c["mode"], c["slots"]) and not self.blocked(tenant, key)
         lease_id = c["lease_ids"][0]
-        if free:
+        if free and not self.queue(tenant, key):
             if self.tokens.get(tenant, 0) >= self.bounds["tokens"]:
                 return {"is": "TokensExhausted"}
             if not scope:
-                self.open(wanted, lease_id, c["ttl_ms"], True, self.time + c["ttl_ms"])
-            return self.granted(self.grant(wanted, lease_id, scope or lease_id, 0), replayed=False)
-        mine = [lease for lease in self.holders(tenant, key) if scope and lease["session_id"] == scope]
-        if mine or not c["wait"]:
+                self.open(c, lease_id, c["ttl_ms"], True, self.time + c["ttl_ms"])
+            return self.granted(self.grant(c, key, lease_id, scope or lease_id, 0), replayed=False)
+        if not c["wait"]:
             return self.held(tenant, key)
         if len(self.queue(tenant, key)) >= self.bounds["waiters"]:
             return {"is": "QueueFull", "waiters_max": self.bounds["waiters"]}
         if scope:
-            cycle = self.cycle(tenant, scope, c["owner"], key)
+            cycle = self.cycle(c, key)
             if cycle is not None:
                 return {"is": "Deadlock", "cycle": cycle}
-        return self.enqueue(wanted, lease_id, scope)
+        return self.enqueue(c, lease_id, scope)
 
     def enqueue(self, wanted: Row, lease_id: str, scope: str) -> Row:
         self.ticket += 1
         until = self.time + WAITER_SILENCE_MS
         if not scope:
             self.open(wanted, lease_id, wanted["ttl_ms"], True, until)
-        self.state_of_key(wanted["tenant"], wanted["key"])
         waiter = {
             "tenant": wanted["tenant"],
             "request_id": wanted["request_id"],
             "remember": wanted["remember"],
             "session_id": scope or lease_id,
             "private": not scope,
-            "key": wanted["key"],
-            "lease_id": lease_id,
+            "keys": wanted["keys"],
+            "lease_ids": wanted["lease_ids"],
+            "mode": wanted["mode"],
+            "slots": wanted["slots"],
             "owner": wanted["owner"],
             "ttl_ms": wanted["ttl_ms"],
             "grace_ms": wanted["grace_ms"],
@@ -198,7 +226,8 @@ class Model(Writes):
         }
         self.waiters.append(waiter)
         self.mark_idle_keys()
-        self.event(wanted["tenant"], "queue_joined", wanted["key"], wanted["owner"], 0)
+        for key in wanted["keys"]:
+            self.event(wanted["tenant"], "queue_joined", key, wanted["owner"], 0)
         return self.waiting(waiter)
 
     def confirmed(self, lease: Row) -> Row:
@@ -208,35 +237,80 @@ class Model(Writes):
             self.claim_lease(lease)
         return self.granted(lease, replayed=not unclaimed)
 
-    def cycle(self, tenant: str, session_id: str, owner: str, key: str) -> list[str] | None:
+    def cycle(self, c: Row, key: str) -> list[str] | None:
         """Owners and keys of the cycle that a session's waiting for ``key`` would close, or None."""
+        tenant, session_id = c["tenant"], c["session_id"]
+        if any(row["session_id"] == session_id and not self.gone(row) for row in self.queue(tenant, key)):
+            return [c["owner"], key]
+        wait = {"tenant": tenant, "session_id": session_id, "key": key, "mode": c["mode"], "ticket": None}
 
-        def search(at_owner: str, at_key: str, before: int | None, seen: list[str]) -> list[str] | None:
-            for name, label in self.in_front(tenant, at_key, before):
-                if name == session_id and at_key == key:
-                    continue  # It asks for the key a second time, and stands behind none but itself.
+        def search(owner: str, wait: Row, seen: list[str]) -> list[tuple[str, Row]] | None:
+            for name, label in self.in_the_way(wait):
                 if name == session_id:
-                    return [at_owner, at_key]
+                    return [(owner, wait)]
                 if name in seen:
                     continue
                 seen.append(name)
-                for waiter in sorted(self.waiters, key=lambda row: row["ticket"]):
-                    if waiter["tenant"] != tenant or waiter["session_id"] != name or self.gone(waiter):
-                        continue
-                    rest = search(label, waiter["key"], waiter["ticket"], seen)
+                for following in self.waits_of(tenant, name):
+                    rest = search(label, following, seen)
                     if rest is not None:
-                        return [at_owner, at_key] + rest
+                        return [(owner, wait), *rest]
             return None
 
-        return search(owner, key, None, [])
+        path = search(c["owner"], wait, [])
+        if path is None:
+            return None
+        if any(step["mode"] == "permit" for _, step in path) and not self.hopeless(wait):
+            return None
+        return [name for owner, step in path for name in (owner, step["key"])]
 
-    def in_front(self, tenant: str, key: str, before: int | None) -> list[tuple[str, str]]:
-        """(session, owner) of all that a waiter of a key waits for: holders, then waiters ahead."""
-        found = [(row["session_id"], row["owner"]) for row in self.holders(tenant, key) if not self.dead(row)]
-        for row in self.queue(tenant, key):
-            if (before is None or row["ticket"] < before) and not self.gone(row):
-                found.append((row["session_id"], row["owner"]))
-        return found
+    def waits_of(self, tenant: str, session_id: str) -> list[Row]:
+        found = sorted(
+            matching(self.waiters, tenant=tenant, session_id=session_id), key=lambda r: r["ticket"]
+        )
+        return [{**row, "key": key} for row in found if not self.gone(row) for key in row["keys"]]
+
+    def in_the_way(self, wait: Row) -> list[tuple[str, str]]:
+        """(session, owner) of all that a wait waits for: holders, then waiters ahead. Readers do not wait for
+        readers."""
+        return self.holders_in_the_way(wait) + self.ahead_of(wait)
+
+    def holders_in_the_way(self, wait: Row) -> list[tuple[str, str]]:
+        holders = [row for row in self.holders(wait["tenant"], wait["key"]) if not self.dead(row)]
+        return [(row["session_id"], row["owner"]) for row in holders if not self.both_read(row, wait)]
+
+    def ahead_of(self, wait: Row) -> list[tuple[str, str]]:
+        ahead = [row for row in self.queue(wait["tenant"], wait["key"]) if not self.gone(row)]
+        ahead = [row for row in ahead if wait["ticket"] is None or row["ticket"] < wait["ticket"]]
+        return [(row["session_id"], row["owner"]) for row in ahead if not self.both_read(row, wait)]
+
+    def both_read(self, one: Row, other: Row) -> bool:
+        return bool(one["mode"] == other["mode"] == "shared")
+
+    def hopeless(self, wait: Row) -> bool:
+        """Whether a wait can't end while its own session does nothing, whatever the others do that can act.
+        Of a pool one holder who can act is enough."""
+        stuck = {wait["session_id"]}
+
+        def blocked(wait: Row) -> bool:
+            if any(name in stuck for name, _ in self.ahead_of(wait)):
+                return True
+            holders = [name in stuck for name, _ in self.holders_in_the_way(wait)]
+            if wait["mode"] != "permit":
+                return any(holders)
+            state = self.key(wait["tenant"], wait["key"])
+            return state is not None and len(holders) == state["slots"] and all(holders)
+
+        while True:
+            more = {
+                row["session_id"]
+                for row in self.waiters
+                if row["tenant"] == wait["tenant"]
+                and any(blocked(each) for each in self.waits_of(row["tenant"], row["session_id"]))
+            }
+            if more <= stuck:
+                return blocked(wait)
+            stuck |= more
 
     def lost(self, tenant: str, lease_id: str) -> Row:
         """What to say of a lease that is not there."""
@@ -322,7 +396,7 @@ class Model(Writes):
             return {"is": "Abandoned", "had": False}
         gone = self.gone(waiter)
         self.leave(waiter, gone or "abandoned")
-        self.settle(waiter["tenant"], waiter["key"])
+        self.settle(waiter["tenant"], waiter["keys"][0])
         return {"is": "Abandoned", "had": not gone}
 
     def break_(self, c: Row) -> Row:
@@ -335,7 +409,9 @@ class Model(Writes):
         broken = self.holders(tenant, key)
         for lease in broken:
             self.finish(lease, "broken", c["reason"])
-        self.mint(tenant, key)
+        state, token = self.state_of_key(tenant, key), self.mint(tenant)
+        for slot in state["guards"]:
+            self.raise_floor(state, slot, token)
         self.settle(tenant, key)
         gone = [{"is": "BrokenLease", "owner": lease["owner"], "token": lease["token"]} for lease in broken]
         return {"is": "Broken", "leases": gone}
@@ -361,8 +437,11 @@ class Model(Writes):
     def close(self, session: Row) -> int:
         """End a session with all it has; how many live leases that were."""
         owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
-        for waiter in matching(self.waiters, **owned):
+        waiters = sorted(matching(self.waiters, **owned), key=lambda row: row["ticket"])
+        for waiter in waiters:
             self.leave(waiter, "session_closed")
+        for waiter in waiters:
+            self.settle(waiter["tenant"], waiter["keys"][0])
         closed = 0
         for lease in matching(self.leases, **owned):
             dead = self.dead(lease)
@@ -388,16 +467,16 @@ class Model(Writes):
         owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
         why_left = "silent" if session["private"] else "session_expired"
         bounded = not session["private"]
-        for waiter in matching(self.waiters, **owned):
+        while waiters := sorted(matching(self.waiters, **owned), key=lambda row: row["ticket"]):
             if bounded and self.endings_left <= 0:
                 return False
-            self.leave(waiter, why_left)
+            self.leave(waiters[0], why_left)
+            self.settle(waiters[0]["tenant"], waiters[0]["keys"][0])
             self.endings_left -= bounded
-        for lease in matching(self.leases, **owned):
+        while leases := matching(self.leases, **owned):
             if bounded and self.endings_left <= 0:
                 return False
-            self.finish(lease, "expired")
-            self.settle(lease["tenant"], lease["key"])
+            self.settle(leases[0]["tenant"], leases[0]["key"])
             self.endings_left -= bounded
         self.sessions = [row for row in self.sessions if row is not session]
         if bounded:
@@ -424,7 +503,7 @@ class Model(Writes):
             for waiter in matching(self.waiters, tenant=tenant, poll_deadline_ms=deadline):
                 if waiter_item_id(waiter) == name:
                     self.leave(waiter, "silent")
-                    self.settle(tenant, waiter["key"])
+                    self.settle(tenant, waiter["keys"][0])
                     return True
             return False
         state = self.key(tenant, name)

@@ -40,7 +40,7 @@ class Ledger:
         self.machine = machine
         self.tokens: dict[str, int] = {}
         self.revisions: dict[str, int] = {}
-        self.held: dict[tuple[str, str], int] = {}
+        self.held: dict[tuple[str, str], list[int]] = {}
         self.leases: dict[Any, tuple[Lease, int]] = {}
         self.waiters: list[Waiter] = []
 
@@ -68,39 +68,65 @@ class Ledger:
             f"revision {event.revision} out of turn",
         )
         self.revisions[event.tenant] = event.revision
+        present = self.held.setdefault(where, [])
         if event.kind == "granted":
-            demand(where not in self.held, f"{event.key} granted while it was held")
-            demand(event.token > self.tokens.get(event.tenant, 0), f"token {event.token} did not rise")
-            self.tokens[event.tenant] = event.token
-            self.held[where] = event.token
+            joins = event.token in present
+            rose = event.token > self.tokens.get(event.tenant, 0)
+            demand(joins or rose, f"token {event.token} did not rise")
+            self.tokens[event.tenant] = max(event.token, self.tokens.get(event.tenant, 0))
+            present.append(event.token)
         elif event.kind in ENDED_BY:
             demand(op in ENDED_BY[event.kind], f"{op} told {event.kind}")
-            if self.held.get(where) == event.token:
-                del self.held[where]
+            demand(event.token in present, f"token {event.token} ended and did not hold")
+            present.remove(event.token)
+        self.check_together(where, present)
+
+    def check_together(self, where: tuple[str, str], present: list[int]) -> None:
+        """Those hold at the same time who may, after every single event: readers of one phase, or permits of
+        one pool, each with a token of its own."""
+        pools = {(row.tenant, row.key): row.slots for row in self.machine.table.keys.values()}
+        if len(present) > 1 and len(set(present)) > 1:
+            demand(len(set(present)) == len(present), f"{where}: tokens {present} held at the same time")
+            demand(len(present) <= pools.get(where, 1), f"{where}: more than one holder, {present}")
 
     def check_ends(self, events: list[Event]) -> None:
         """Every lease that is gone was told to be, once, and none expired before its deadline."""
         table = self.machine.table
+        gone: dict[tuple[str, int], list[int]] = {}
         for where, (lease, deadline_ms) in self.leases.items():
             if where not in table.leases:
-                told = [
-                    event for event in events if (event.tenant, event.token) == (lease.tenant, lease.token)
-                ]
-                ends = [event.kind for event in told if event.kind in ENDED_BY]
-                demand(len(ends) == 1, f"the end of token {lease.token} was told {len(ends)} times")
-                early = ends == ["expired"] and deadline_ms > table.time_ms
-                demand(not early, f"token {lease.token} expired before its deadline {deadline_ms}")
+                gone.setdefault((lease.tenant, lease.token), []).append(deadline_ms)
+        for (tenant, token), deadlines_ms in gone.items():
+            ends = [
+                event.kind
+                for event in events
+                if (event.tenant, event.token) == (tenant, token) and event.kind in ENDED_BY
+            ]
+            demand(len(ends) == len(deadlines_ms), f"the end of token {token} was told {len(ends)} times")
+            over = [deadline_ms for deadline_ms in deadlines_ms if deadline_ms <= table.time_ms]
+            demand(ends.count("expired") <= len(over), f"token {token} expired before {deadlines_ms}")
 
     def check_holders(self) -> None:
-        """At most one holder a key, those that the events tell of, and no floor below a holder's token."""
+        """The holders are those that the events tell of; no floor is below a holder's token; no slot is taken
+        twice, and one who holds alone is alone."""
         table = self.machine.table
+        held: dict[tuple[str, str], list[Lease]] = {}
         for lease in table.leases.values():
             state = table.key_state(lease.tenant, lease.key)
             floor = state.guards[lease.slot].floor if state is not None else 0
-            demand(floor >= lease.token, f"floor below present token {lease.token}")
-        held = {(lease.tenant, lease.key): lease.token for lease in table.leases.values()}
-        demand(len(held) == len(table.leases), "two holders of one key")
-        demand(held == self.held, "the holders are not those that the events tell of")
+            demand(floor == lease.token, f"floor {floor} at the slot of present token {lease.token}")
+            held.setdefault((lease.tenant, lease.key), []).append(lease)
+        for where, leases in held.items():
+            modes = {lease.mode for lease in leases}
+            demand(len(modes) == 1, f"{where} is held in modes {modes}")
+            demand(len(leases) == 1 or modes != {"exclusive"}, f"two holders of {where}")
+            slots = {lease.slot for lease in leases}
+            demand(modes != {"permit"} or len(slots) == len(leases), f"a slot of {where} is taken twice")
+            tokens = {lease.token for lease in leases}
+            demand(modes != {"shared"} or len(tokens) == 1, f"readers of {where} have tokens {tokens}")
+        tokens_of = {where: sorted(lease.token for lease in leases) for where, leases in held.items()}
+        told = {where: sorted(tokens) for where, tokens in self.held.items() if tokens}
+        demand(tokens_of == told, "the holders are not those that the events tell of")
 
     def check_order(self) -> None:
         """Nobody is granted while a waiter of the same key that came before still waits."""

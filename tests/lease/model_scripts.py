@@ -39,6 +39,14 @@ PLACES = [
 made in an explicit session, and in how many of 256 steps time stands still. With nearly all of both, sessions
 come to wait for one another."""
 
+MODES = [
+    [("exclusive", 1)],
+    [("exclusive", 1), ("shared", 1), ("shared", 1)],
+    [("permit", 2)],
+    [("exclusive", 1), ("shared", 1), ("permit", 2), ("permit", 1), ("permit", 2), ("permit", 0)],
+]
+"""In which modes a history's keys are asked for."""
+
 OWNERS = ["ann", "bob", "cy"]
 REQUESTS = ["r0", "r1", "r2", "r3"]
 TTLS_MS = [10_000, 3_000, 60_000, 30_000, 1_000, 200_000]
@@ -81,6 +89,7 @@ class Writer:
         self.minted = 0
         self.now_ms = 0
         self.keys = KEYS
+        self.modes = MODES[0]
         self.explicit_percent = 60
         self.unhurried = 186
         self.session_ids: dict[str, list[str]] = {}
@@ -94,6 +103,7 @@ class Writer:
             return None
         if self.places is None:
             self.places = PLACES[data[-1] % len(PLACES)]
+            self.modes = MODES[data[-2] % len(MODES)]
         tenants, self.keys, self.explicit_percent, self.unhurried = self.places
         at_ms = self.stamp(choices)
         self.now_ms = max(at_ms, self.model.time)
@@ -149,7 +159,10 @@ class Writer:
         others += self.model.leases
         if present and not choices.chance(25):
             return str(choices.pick(present)["lease_id"])
-        return str(choices.pick(others)["lease_id"]) if others else "nobody's"
+        if not others:
+            return "nobody's"
+        row = choices.pick(others)
+        return str(row["lease_id"] if "lease_id" in row else row["lease_ids"][0])
 
     def some_session_id(self, choices: Choices, tenant: str) -> str:
         """Mostly an explicit session that is there; else one that was."""
@@ -171,6 +184,7 @@ class Writer:
 
     def acquire(self, choices: Choices, tenant: str) -> Row:
         known = self.asked(tenant)
+        mode, slots = choices.pick(self.modes)
         command = {
             "op": "acquire",
             "wait": not choices.chance(35),
@@ -181,8 +195,8 @@ class Writer:
             "request_id": self.mint("q"),
             "remember": True,
             "lease_ids": [self.mint("l")],
-            "mode": "exclusive",
-            "slots": 1,
+            "mode": mode,
+            "slots": slots,
             "grace_ms": choices.pick(GRACES_MS),
             "if_held": choices.pick(["return", "return", "conflict"]),
             "metadata": choices.pick(METADATA),
@@ -193,7 +207,7 @@ class Writer:
             command |= {"request_id": row["request_id"], "session_id": row["scope"] or None}
             command["remember"] = row["remember"]
             if not choices.chance(10):
-                command["keys"] = [row["key"]]
+                command["keys"] = row.get("keys") or [row["key"]]
         elif choices.chance(self.explicit_percent) and (self.session_ids.get(tenant) or choices.chance(10)):
             command["session_id"] = self.some_session_id(choices, tenant)
             held = [row["key"] for row in self.rows(self.model.leases, tenant)]
@@ -212,9 +226,13 @@ class Writer:
     def wait_for_one_who_waits(self, choices: Choices, tenant: str, command: Row) -> None:
         """Let a session ask for what another holds that waits itself; so circles come about."""
         waiting = {row["session_id"] for row in self.rows(self.model.waiters, tenant)}
-        keys = [row["key"] for row in self.rows(self.model.leases, tenant) if row["session_id"] in waiting]
-        if keys:
-            command |= {"keys": [choices.pick(keys)], "wait": True}
+        rows = [row for row in self.rows(self.model.leases, tenant) if row["session_id"] in waiting]
+        if rows:
+            row = choices.pick(rows)
+            state = self.model.key(tenant, row["key"])
+            command |= {"keys": [row["key"]], "wait": True}
+            if row["mode"] == "permit" and state is not None:
+                command |= {"mode": "permit", "slots": state["slots"]}
 
     def asked(self, tenant: str) -> list[Row]:
         """The acquires that may be asked again. One that need not be remembered is not asked after its
@@ -279,7 +297,9 @@ class Writer:
             named = self.rows(model.ended, tenant) or named
         row = choices.pick(named) if named else {"key": KEYS[0], "token": 1, "lease_id": "nobody's"}
         key = row["key"] if not choices.chance(10) else choices.pick(self.keys)
-        state = model.key(tenant, key) or {"floor": 0, "last_seq": 0, "guard_mode": None}
+        slot = row.get("slot", 0)
+        kept = model.key(tenant, key) or {"guards": {}, "guard_mode": None}
+        state = {"floor": 0, "last_seq": 0, "guard_mode": kept["guard_mode"]} | kept["guards"].get(slot, {})
         token, lease_id = row["token"], row["lease_id"]
         doubt = choices.byte()
         if doubt >= 236:
@@ -300,7 +320,7 @@ class Writer:
         return {
             "op": "commit",
             "key": key,
-            "slot": 1 if how == 249 else 0,
+            "slot": 1 - min(slot, 1) if how == 249 else slot,
             "lease_id": lease_id,
             "token": token,
             "mode": mode,

@@ -15,6 +15,8 @@ CLAIM_WINDOW_MS = 5_000
 REQUEST_MEMORY_MS = 60_000
 KEY_MEMORY_MS = 86_400_000
 
+HOLDERS_MAX = 1_000
+
 BOUNDS = {
     "tokens": 2**53 - 1,
     "waiters": 10_000,
@@ -68,7 +70,8 @@ class State:
         return matching(self.leases, tenant=tenant, key=key)
 
     def queue(self, tenant: str, key: str) -> list[Row]:
-        return sorted(matching(self.waiters, tenant=tenant, key=key), key=lambda waiter: waiter["ticket"])
+        found = [row for row in self.waiters if row["tenant"] == tenant and key in row["keys"]]
+        return sorted(found, key=lambda waiter: waiter["ticket"])
 
     def deadline(self, lease: Row) -> int:
         """When this lease is over unless something happens: with its session, or with its claim window."""
@@ -160,16 +163,27 @@ class State:
                 self.leave(waiter, self.gone(waiter))
 
     def serve(self, tenant: str, key: str) -> None:
-        """Grant a free key to the first waiter that still counts."""
-        state = self.key(tenant, key)
-        if state is None or state["blocked_until_ms"] > self.time or self.holders(tenant, key):
-            return
-        for waiter in self.queue(tenant, key):
-            if self.gone(waiter):
-                self.leave(waiter, self.gone(waiter))
-            elif self.tokens.get(tenant, 0) < self.bounds["tokens"]:
-                self.grant_waiter(waiter)
+        """Grant a settled key to its waiters, for as long as the first of them can be granted."""
+        while self.queue(tenant, key):
+            waiter = self.queue(tenant, key)[0]
+            if not self.room(tenant, key, waiter["mode"], waiter["slots"]):
                 return
+            if self.blocked(tenant, key) or self.tokens.get(tenant, 0) >= self.bounds["tokens"]:
+                return
+            self.grant_waiter(waiter)
+
+    def blocked(self, tenant: str, key: str) -> bool:
+        state = self.key(tenant, key)
+        return state is not None and state["blocked_until_ms"] > self.time
+
+    def room(self, tenant: str, key: str, mode: str, slots: int) -> bool:
+        """Whether one more could hold a settled key in this mode."""
+        holders = self.holders(tenant, key)
+        if not holders:
+            return True
+        if mode == "exclusive" or any(row["mode"] != mode for row in holders):
+            return False
+        return len(holders) < (slots if mode == "permit" else HOLDERS_MAX)
 
     def settle(self, tenant: str, key: str) -> None:
         self.bury(tenant, key)
@@ -189,19 +203,20 @@ class State:
     def state_of_key(self, tenant: str, key: str) -> Row:
         state = self.key(tenant, key)
         if state is None:
-            state = {"tenant": tenant, "key": key, "floor": 0, "last_token": 0, "last_seq": 0}
-            state |= {"lease_id": "", "owner": ""}
+            state = {"tenant": tenant, "key": key, "mode": "", "slots": 0, "guards": {}}
             state |= {"guard_mode": None, "blocked_until_ms": 0, "idle_since_ms": -1}
             self.keys.append(state)
         return state
 
-    def mint(self, tenant: str, key: str) -> int:
-        """A new token, and the floor of the key raised to it at once; as yet it is nobody's."""
+    def mint(self, tenant: str) -> int:
+        """A token above every earlier one of the tenant; as yet it is nobody's."""
         token = self.tokens.get(tenant, 0) + 1
         self.tokens[tenant] = token
-        state = self.state_of_key(tenant, key)
-        state |= {"floor": token, "lease_id": "", "owner": ""}
         return token
+
+    def raise_floor(self, state: Row, slot: int, token: int, lease_id: str = "", owner: str = "") -> None:
+        guard = state["guards"].setdefault(slot, {"last_token": 0, "last_seq": 0})
+        guard |= {"floor": token, "lease_id": lease_id, "owner": owner}
 
     def end(self, lease: Row, reason: str) -> None:
         """Take a lease away and remember that it was. Whoever calls hands the key on."""
@@ -229,7 +244,8 @@ class State:
             if session is not None:
                 self.sessions.remove(session)
         self.mark_idle_keys()
-        self.event(waiter["tenant"], "queue_left", waiter["key"], waiter["owner"], 0, why)
+        for key in waiter["keys"]:
+            self.event(waiter["tenant"], "queue_left", key, waiter["owner"], 0, why)
 
     def open(self, wanted: Row, session_id: str, ttl_ms: int, private: bool, deadline_ms: int) -> Row:
         session = {
@@ -246,18 +262,30 @@ class State:
         self.sessions.append(session)
         return session
 
-    def grant(self, wanted: Row, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
-        """Make the lease of an acquire, with a token above every earlier one of the tenant."""
-        token = self.mint(wanted["tenant"], wanted["key"])
-        state = self.state_of_key(wanted["tenant"], wanted["key"])
-        state |= {"blocked_until_ms": 0, "lease_id": lease_id, "owner": wanted["owner"]}
-        revision = self.event(wanted["tenant"], "granted", wanted["key"], wanted["owner"], token)
+    def grant(self, wanted: Row, key: str, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
+        """Make the lease of an acquire. Its token is above every earlier one of the tenant; only readers who
+        hold at the same time have the same."""
+        tenant, mode = wanted["tenant"], wanted["mode"]
+        holders = self.holders(tenant, key)
+        taken = [row["slot"] for row in holders]
+        slot = min(slot for slot in range(len(taken) + 1) if slot not in taken) if mode == "permit" else 0
+        joins = holders and mode == "shared"
+        token = holders[0]["token"] if joins else self.mint(tenant)
+        state = self.state_of_key(tenant, key)
+        slots = wanted["slots"] if mode == "permit" else 0
+        if mode != "permit" or (state["mode"], state["slots"]) != (mode, slots):
+            # Another phase: nobody writes through the other slots any more.
+            state["guards"] = {at: guard for at, guard in state["guards"].items() if at == slot}
+        state |= {"mode": mode, "slots": slots, "blocked_until_ms": 0}
+        alone = mode != "shared"
+        self.raise_floor(state, slot, token, lease_id if alone else "", wanted["owner"] if alone else "")
+        revision = self.event(tenant, "granted", key, wanted["owner"], token)
         lease = {
-            "tenant": wanted["tenant"],
+            "tenant": tenant,
             "lease_id": lease_id,
-            "key": wanted["key"],
-            "mode": "exclusive",
-            "slot": 0,
+            "key": key,
+            "mode": mode,
+            "slot": slot,
             "session_id": session_id,
             "owner": wanted["owner"],
             "token": token,
@@ -281,7 +309,7 @@ class State:
             session = self.session(waiter["tenant"], waiter["session_id"])
             assert session is not None
             session["deadline_ms"] = until
-        self.grant(waiter, waiter["lease_id"], waiter["session_id"], until)
+        self.grant(waiter, waiter["keys"][0], waiter["lease_ids"][0], waiter["session_id"], until)
 
     def claim_lease(self, lease: Row) -> None:
         session = self.session(lease["tenant"], lease["session_id"])

@@ -87,10 +87,13 @@ class Views:
         state, present = model.key(tenant, key), table.key_state(tenant, key)
         same(f"state of {key} is kept", state is not None, present is not None)
         if state is not None and present is not None:
-            guard = present.guards.get(0)
             names = ("floor", "last_token", "last_seq", "lease_id", "owner")
-            shown = [getattr(guard, name) for name in names] if guard else [0, 0, 0, "", ""]
-            same(f"guard of {key}", [state[name] for name in names], shown)
+            guards = {
+                slot: {name: getattr(guard, name) for name in names} for slot, guard in present.guards.items()
+            }
+            same(f"guards of {key}", state["guards"], guards)
+            if model.holders(tenant, key):
+                same(f"mode of {key}", (state["mode"], state["slots"]), (present.mode, present.slots))
             same(f"guard mode of {key}", state["guard_mode"], present.guard_mode)
             grace = [max(0, ms - now) for ms in (state["blocked_until_ms"], present.blocked_until_ms)]
             same(f"grace of {key}", *grace)
@@ -110,7 +113,7 @@ class Views:
             demand(bool(page) or after is None, "a page after another is empty")
             if next_after is None:
                 break
-            demand(len(page) == PAGE, "a page that is not the last is not full")
+            demand(len(page) >= PAGE, "a page that is not the last is not full")
             after = next_after
         held = [row for row in self.model.leases if row["tenant"] == tenant]
         held.sort(key=lambda row: row["key"].encode())

@@ -45,7 +45,7 @@ class Writes(State):
             return {"is": "Invalid"}
 
         nothing = {"floor": 0, "last_token": 0, "last_seq": 0}
-        guard = state if state is not None and c["slot"] == 0 else nothing
+        guard = state["guards"].get(c["slot"], nothing) if state is not None else nothing
 
         def refused(code: str) -> Row:
             numbers = {name: guard[name] for name in nothing}
@@ -53,13 +53,13 @@ class Writes(State):
 
         if state is None or c["token"] < guard["floor"]:
             return refused("stale_token")
-        if c["token"] > guard["floor"] or c["slot"] != 0 or not self.is_grant_of_floor(c, state):
+        if c["token"] > guard["floor"] or not self.is_grant_of_floor(c, state):
             return refused("not_live")
         if state["guard_mode"] not in (None, c["mode"]):
             return {"is": "GuardConflict", "present": state["guard_mode"], "asked": c["mode"]}
-        if c["mode"] == "once" and c["token"] <= state["last_token"]:
+        if c["mode"] == "once" and c["token"] <= guard["last_token"]:
             return refused("token_used")
-        if c["mode"] == "sequence" and (c["token"], c["seq"]) <= (state["last_token"], state["last_seq"]):
+        if c["mode"] == "sequence" and (c["token"], c["seq"]) <= (guard["last_token"], guard["last_seq"]):
             return refused("seq_replayed")
         if c["require_live"] and not self.is_live(c):
             return refused("not_live")
@@ -68,21 +68,27 @@ class Writes(State):
         return None
 
     def is_grant_of_floor(self, c: Row, state: Row) -> bool:
-        """Whether the commit names the lease that the floor was granted to. A break's floor is nobody's."""
-        return state["lease_id"] != "" and c["lease_id"] == state["lease_id"]
+        """Whether the commit names a lease that the floor was granted to. A break's floor is nobody's; one of
+        a shared phase is of every reader while he reads."""
+        guard = state["guards"].get(c["slot"], {"lease_id": ""})
+        if guard["lease_id"] != "":
+            return bool(c["lease_id"] == guard["lease_id"])
+        return state["mode"] == "shared" and self.is_live(c)
 
     def is_live(self, c: Row) -> bool:
         """Whether the lease that the commit names holds this key under this token, claimed and not over."""
         lease = self.lease(c["tenant"], c["lease_id"])
-        if lease is None or (lease["key"], lease["token"]) != (c["key"], c["token"]):
+        names = ("key", "token", "slot")
+        if lease is None or any(lease[name] != c[name] for name in names):
             return False
         return not self.dead(lease) and lease["claim_deadline_ms"] == 0
 
     def writer(self, c: Row) -> str:
-        """The owner of the lease that a refused commit names, if it is the floor's or there still."""
-        state = self.key(c["tenant"], c["key"])
-        if state is not None and c["slot"] == 0 and self.is_grant_of_floor(c, state):
-            return str(state["owner"])
+        """The owner of the lease that a commit names, if it is the floor's or there still."""
+        state = self.key(c["tenant"], c["key"]) or {"guards": {}}
+        guard = state["guards"].get(c["slot"], {"lease_id": ""})
+        if guard["lease_id"] and guard["lease_id"] == c["lease_id"]:
+            return str(guard["owner"])
         lease = self.lease(c["tenant"], c["lease_id"])
         return lease["owner"] if lease is not None else ""
 
@@ -90,8 +96,10 @@ class Writes(State):
         tenant, key = c["tenant"], c["key"]
         state = self.key(tenant, key)
         assert state is not None
-        revision = self.event(tenant, "committed", key, state["owner"], c["token"])
-        state |= {"guard_mode": c["mode"], "last_token": c["token"], "last_seq": c["seq"] or 0}
+        owner = self.writer(c)
+        revision = self.event(tenant, "committed", key, owner, c["token"])
+        state["guard_mode"] = c["mode"]
+        state["guards"][c["slot"]] |= {"last_token": c["token"], "last_seq": c["seq"] or 0}
         if c["value"] is not None:
             self.records = [row for row in self.records if (row["tenant"], row["key"]) != (tenant, key)]
             self.records.append(
@@ -102,7 +110,7 @@ class Writes(State):
                     "binary": c["binary"],
                     "digest": c["digest"],
                     "token": c["token"],
-                    "owner": state["owner"],
+                    "owner": owner,
                     "revision": revision,
                     "committed_wall_ms": self.wall,
                 }

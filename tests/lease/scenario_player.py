@@ -9,9 +9,9 @@ A block is a command, a line of dashes and the expected output up to the next em
 with # are comments. The result comes first, then the events with their revisions. Commands, with their
 arguments in any order:
 
-    acquire KEY owner= [ttl= | session=] request= lease= [wait] [grace=] [if_held=conflict]
+    acquire KEY owner= [ttl= | session=] request= lease= [wait] [grace=] [if_held=conflict] [mode= [slots=]]
     claim LEASE · renew LEASE|session=S [ttl=] · release LEASE · abandon REQUEST [session=]
-    break KEY [reason=] · commit KEY lease= token= mode= [seq=] [op=] [value=] [if_revision=] [late]
+    break KEY [reason=] · commit KEY lease= token= mode= [slot=] [seq=] [op=] [value=] [if_revision=] [late]
     open SESSION owner= ttl= · close SESSION · delete-record KEY · tick
     wait TIME           the leader's clock runs on
     change-leader [lost=TIME]   snapshot, load, go on from the last stamp; the time lost does not count
@@ -114,8 +114,10 @@ class ScenarioPlayer:
     def lease_words(self, grant: results.Grant) -> str:
         lease = grant.lease
         deadline_ms = min(grant.session.deadline_ms, lease.claim_deadline_ms or grant.session.deadline_ms)
+        how = {"exclusive": "", "shared": " shared", "permit": f" slot {lease.slot}"}[lease.mode]
         return (
-            f"{lease.lease_id}: {lease.key} to {lease.owner}, token {lease.token}, {self.left(deadline_ms)}"
+            f"{lease.lease_id}: {lease.key}{how} to {lease.owner}, token {lease.token}, "
+            f"{self.left(deadline_ms)}"
         )
 
     def holder_words(self, holder: results.Holder) -> str:
@@ -124,7 +126,10 @@ class ScenarioPlayer:
     # Commands
 
     def do_acquire(self, key: str, *flags: str, **named: str) -> list[str]:
-        options: dict[str, Any] = {name: named[name] for name in named if name not in ("ttl", "grace")}
+        numbers = ("ttl", "grace", "slots")
+        options: dict[str, Any] = {name: named[name] for name in named if name not in numbers}
+        if "slots" in named:
+            options["slots"] = int(named["slots"])
         if "ttl" in named:
             options["ttl_ms"] = milliseconds(named["ttl"])
         if "grace" in named:
@@ -157,6 +162,7 @@ class ScenarioPlayer:
                 lease=named["lease"],
                 token=int(named["token"]),
                 mode=named["mode"],  # type: ignore[arg-type]
+                slot=int(named.get("slot", 0)),
                 op=named.get("op"),
                 require_live="late" not in flags,
                 **options,
@@ -198,11 +204,11 @@ class ScenarioPlayer:
         lines += [f"waiter {waiter.owner} for {waiter.request_id}" for waiter in table.queue(TENANT, key)]
         state = table.key_state(TENANT, key)
         if state is not None:
-            guard = state.guards[0]
-            lines.append(
-                f"guard {state.guard_mode or 'of no mode'}: floor {guard.floor}, "
-                f"last token {guard.last_token}, last seq {guard.last_seq}"
-            )
+            lines += [
+                f"guard {state.guard_mode or 'of no mode'}{f' of slot {slot}' if slot else ''}: "
+                f"floor {guard.floor}, last token {guard.last_token}, last seq {guard.last_seq}"
+                for slot, guard in sorted(state.guards.items())
+            ]
             if state.blocked_until_ms > self.world.now_ms:
                 lines.append(f"grace period for {self.left(state.blocked_until_ms)}")
         record = table.record(TENANT, key)

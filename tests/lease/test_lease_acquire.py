@@ -157,9 +157,7 @@ def test_a_stamp_that_falls_does_not_turn_time_back(world: World) -> None:
     assert grant_in(world.apply(world.acquire_command("j"), at_ms=7)).lease.granted_ms == world.now_ms
 
 
-def test_unknown_modes_and_sets_of_keys_are_unsupported_and_change_nothing(world: World) -> None:
-    assert isinstance(world.acquire(mode="shared"), results.Unsupported)
-    assert isinstance(world.acquire(mode="permit"), results.Unsupported)
+def test_sets_of_keys_are_unsupported_and_change_nothing(world: World) -> None:
     assert isinstance(world.acquire(keys=["a", "b"]), results.Unsupported)
     assert world.table.sessions == {}
 

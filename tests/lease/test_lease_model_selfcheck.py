@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -287,12 +286,60 @@ def private_session_has_no_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def session_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
-    right = deadlock._Search.__init__
+    patch.setattr(deadlock._Search, "waits_already", lambda search, key: False)
 
-    def without_key(search: Any, step: Step, tenant: TenantId, target: str, wanted: str) -> None:
-        right(search, step, tenant, target, "")
 
-    patch.setattr(deadlock._Search, "__init__", without_key)
+def writer_starved_by_readers(patch: pytest.MonkeyPatch) -> None:
+    def without_queue(step: Step, tenant: TenantId, key: str, family: holding.Family) -> bool:
+        return holding.has_room(step.table, tenant, key, family) and not holding.blocked_until(
+            step, tenant, key
+        )
+
+    replace_function(patch, "_is_free", without_queue)
+
+
+def writer_beside_readers(patch: pytest.MonkeyPatch) -> None:
+    right = holding.has_room
+
+    def always_beside_readers(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+        lease = table.holder(tenant, key)
+        return right(table, tenant, key, family) or (lease is not None and lease.mode == "shared")
+
+    replace_function(patch, "has_room", always_beside_readers)
+
+
+def readers_granted_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    right = holding.has_room
+
+    def alone(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+        held = table.holder(tenant, key) is not None
+        return right(table, tenant, key, family) and not (held and family[0] == "shared")
+
+    replace_function(patch, "has_room", alone)
+
+
+def permit_slot_issued_twice(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "_free_slot", lambda table, tenant, key: 0)
+
+
+def pool_with_a_slot_too_many(patch: pytest.MonkeyPatch) -> None:
+    right = holding.has_room
+
+    def one_more(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+        return right(table, tenant, key, (family[0], family[1] + 1))
+
+    replace_function(patch, "has_room", one_more)
+
+
+def pools_go_with_anything(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "go_together", lambda one, other: True)
+
+
+def readers_token_is_enough_to_write(patch: pytest.MonkeyPatch) -> None:
+    def of_the_floor(step: Step, asked: commands.Commit, state: KeyState, guard: Guard) -> bool:
+        return asked.lease_id == guard.lease_id if guard.lease_id else state.mode == "shared"
+
+    replace_function(patch, "_of_the_floor", of_the_floor)
 
 
 CLASSES: list[type[Unchecked]] = [
@@ -326,6 +373,13 @@ PATCHES: list[Patch] = [
     any_session_may_be_named,
     private_session_has_no_name,
     session_waits_for_itself,
+    writer_starved_by_readers,
+    writer_beside_readers,
+    readers_granted_one_by_one,
+    permit_slot_issued_twice,
+    pool_with_a_slot_too_many,
+    pools_go_with_anything,
+    readers_token_is_enough_to_write,
 ]
 
 QUICK = settings(

@@ -83,7 +83,8 @@ def test_a_refused_acquire_says_who_holds_and_how_many_wait() -> None:
 
 def test_a_refused_acquire_in_a_grace_period_says_how_long() -> None:
     problem = told(results.Held("k", [], 0, 13_000))
-    assert problem.extra == {"key": "k", "waiters": 0, "blocked_ms": 500}
+    grace = {"reason": "grace", "expires_in_ms": 500, "blocked_ms": 500}
+    assert problem.extra == {"key": "k", "waiters": 0, **grace}
 
 
 def test_a_waiter_is_told_its_place() -> None:
@@ -113,9 +114,14 @@ REPLIES = [
 PROBLEMS = [
     (results.Deadlock(["a", "k", "b", "l"]), "deadlock", {"cycle": ["a", "k", "b", "l"]}),
     (
-        results.ModeConflict("shared", "exclusive"),
+        results.ModeConflict("shared", "exclusive", "k"),
         "mode_conflict",
-        {"present": "shared", "asked": "exclusive"},
+        {"key": "k", "present": "shared", "asked": "exclusive"},
+    ),
+    (
+        results.ModeConflict("permit", "permit", "k", 2, 3),
+        "mode_conflict",
+        {"key": "k", "present": "permit", "asked": "permit", "present_slots": 2, "asked_slots": 3},
     ),
     (results.GuardConflict("once", "current"), "mode_conflict", {"present": "once", "asked": "current"}),
     (results.Lost("broken"), "lost", {"reason": "broken"}),

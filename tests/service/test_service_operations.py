@@ -282,7 +282,7 @@ async def test_an_invalid_request_is_refused_and_leaves_nothing_in_the_log(tmp_p
         for fields, code in (
             ({"key": "k", "owner": "a", "ttl_ms": 1}, "out_of_range"),
             ({"key": "a\nb", "owner": "a", "ttl_ms": 5000}, "invalid"),
-            ({"key": "k", "owner": "a", "ttl_ms": 5000, "mode": "shared"}, "unsupported"),
+            ({"key": "k", "owner": "a", "ttl_ms": 5000, "mode": "shared", "slots": 2}, "invalid"),
         ):
             assert (await refused(ask(node, "acquire", **fields))).code == code
         assert node.raft.status().last_index == before

@@ -159,8 +159,6 @@ def test_a_wrong_form_is_invalid_at_its_path(operation: str, changes: dict[str, 
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"mode": "shared"}, "$.mode"),
-        ({"mode": "permit", "slots": 2}, "$.mode"),
         ({"key": ..., "keys": ["a", "b"]}, "$.keys"),
     ],
 )

@@ -10,12 +10,18 @@ from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Abandon, Acquire, Claim
 from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
+    PERMIT,
+    Family,
     blocked_until,
     claim_lease,
     end_lease,
     expire_lease,
+    go_together,
     grant,
+    has_room,
     holder_of,
+    holders_of,
+    present_family,
     serve,
     settle,
 )
@@ -29,6 +35,7 @@ from tenure_cluster.lease.results import (
     Held,
     Invalid,
     Lost,
+    ModeConflict,
     Result,
     TokensExhausted,
     Unsupported,
@@ -72,8 +79,8 @@ def acquire(step: Step, asked: Acquire) -> Result:
 
 def _fault(asked: Acquire) -> Invalid | Unsupported | None:
     """What is wrong with the command's shape, if anything."""
-    if asked.mode != "exclusive":
-        return Unsupported(f"mode {asked.mode}")
+    if asked.mode == PERMIT and not 0 < asked.slots <= limits.HOLDERS_PER_KEY_MAX:
+        return Invalid(f"slots is not between 1 and {limits.HOLDERS_PER_KEY_MAX}")
     if len(asked.keys) > 1:
         return Unsupported("sets of keys")
     if not asked.keys or not asked.keys[0]:
@@ -96,7 +103,8 @@ def _replay(step: Step, asked: Acquire, lease: Lease) -> Result:
     """The request was granted before: answer that grant. If nobody has claimed it yet, this is the claim."""
     if lease.key != asked.keys[0]:
         return REQUEST_REUSED
-    if settle(step, lease.tenant, lease.key) is not lease:
+    settle(step, lease.tenant, lease.key)
+    if (lease.tenant, lease.lease_id) not in step.table.leases:
         return Lost("expired")
     if lease.claim_deadline_ms:
         return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
@@ -106,8 +114,9 @@ def _replay(step: Step, asked: Acquire, lease: Lease) -> Result:
 def _poll(step: Step, waiter: Waiter) -> Result:
     """The request is queued: keep its place, and answer the grant if its turn has come in this very entry."""
     waiter = refresh(step, waiter)
-    lease = settle(step, waiter.tenant, waiter.keys[0])
-    if lease is not None and lease.lease_id == waiter.lease_ids[0]:
+    settle(step, waiter.tenant, waiter.keys[0])
+    lease = step.table.leases.get((waiter.tenant, waiter.lease_ids[0]))
+    if lease is not None:
         return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
     return waiting(step, waiter)
 
@@ -119,18 +128,24 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     ref = (tenant, lease_id)
     if table.id_known(ref):
         return LEASE_ID_IN_USE
-    lease = settle(step, tenant, key)
-    if lease is not None and lease.session_id == asked.session_id:
+    settle(step, tenant, key)
+    family: Family = (asked.mode, asked.slots if asked.mode == PERMIT else 0)
+    present = present_family(table, tenant, key)
+    own = _own_lease(step, asked)
+    if present is not None and (not go_together(present, family) or (own and own.mode != asked.mode)):
+        mode, slots = present if own is None else (own.mode, present[1])
+        return ModeConflict(mode, asked.mode, key, slots, family[1])
+    if own is not None:
         if asked.if_held == "return":
-            if lease.claim_deadline_ms:
-                lease = claim_lease(step, lease)
-            return Granted([table.grant_of(lease)], False, True)
-        return Held(key, [holder_of(step, lease)], _queue_length(step, tenant, key), 0)
-    blocked_until_ms = blocked_until(step, tenant, key)
-    if lease is not None or blocked_until_ms:
+            if own.claim_deadline_ms:
+                own = claim_lease(step, own)
+            return Granted([table.grant_of(own)], False, True)
+        return Held(key, [holder_of(step, own)], _queue_length(step, tenant, key), 0)
+    if not _is_free(step, tenant, key, family):
         if asked.wait:
             return enqueue(step, tenant, asked)
-        holders = [holder_of(step, lease)] if lease is not None else []
+        blocked_until_ms = blocked_until(step, tenant, key)
+        holders = holders_of(step, tenant, key)
         return Held(key, holders, _queue_length(step, tenant, key), blocked_until_ms)
     if not step.tokens_left(tenant):
         return TokensExhausted()
@@ -151,12 +166,28 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     else:
         session = table.sessions[(tenant, asked.session_id)]
     session_id = session.session_id
-    lease = grant(
-        step, ref, key, session_id, asked.owner, asked.grace_ms, asked.metadata, asked.request_id, 0
-    )
+    lease = grant(step, ref, key, session_id, asked, 0)
     if session.private:
         table.watch_session(ref)
     return Granted([Grant(lease, session)], False, True)
+
+
+def _is_free(step: Step, tenant: TenantId, key: str, family: Family) -> bool:
+    """Whether a settled key can be granted to a newcomer: there is room beside its holders, nobody came
+    before, no grace period runs."""
+    return (
+        step.table.key_queue(tenant, key) is None
+        and has_room(step.table, tenant, key, family)
+        and not blocked_until(step, tenant, key)
+    )
+
+
+def _own_lease(step: Step, asked: Acquire) -> Lease | None:
+    """The lease that the asking session holds on the key already."""
+    if asked.session_id is None:
+        return None
+    leases = step.table.leases_of(asked.tenant, asked.keys[0])
+    return next((lease for lease in leases if lease.session_id == asked.session_id), None)
 
 
 def _queue_length(step: Step, tenant: TenantId, key: str) -> int:

@@ -70,7 +70,9 @@ class _Batch:
         if lease is not None:
             expire_lease(self.step, lease)
         else:
-            drop_waiter(self.step, table.waiters[table.indexes.reserved[ref]], "silent")
+            waiter = table.waiters[table.indexes.reserved[ref]]
+            drop_waiter(self.step, waiter, "silent")
+            serve(self.step, waiter.tenant, waiter.keys[0])
         self._count()
 
     def _explicit_session(self, session: Session) -> None:
@@ -79,7 +81,9 @@ class _Batch:
         while waiters := table.indexes.session_waiters.get(ref):
             if self.endings_left <= 0:
                 return
-            drop_waiter(self.step, table.waiters[next(iter(waiters))], "session_expired")
+            waiter = table.waiters[next(iter(waiters))]
+            drop_waiter(self.step, waiter, "session_expired")
+            serve(self.step, waiter.tenant, waiter.keys[0])
             self.endings_left -= 1
         while leases := table.indexes.session_leases.get(ref):
             if self.endings_left <= 0:

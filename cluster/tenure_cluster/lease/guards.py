@@ -8,6 +8,10 @@ and then the mode decides.
 A token is no secret, a lease_id is. The guard remembers to whose grant its floor belongs, so a commit that
 merely knows the token does not pass, whether the lease is live, over or forgotten.
 
+Shared holders of one phase have one token, and to the guard they are one writer: `once` passes one write a
+phase, whoever comes first, and `sequence` is one sequence for all of them. Their commits pass only while
+their lease lives, with `require_live` or without. Of a pool each slot has a guard of its own.
+
 A commit never ends a lease and never hands a key on. A refused one changes nothing but what is remembered and
 told of it.
 """
@@ -135,7 +139,7 @@ def _judge(
 
     if state is None or asked.token < guard.floor:
         return refused("stale_token")
-    if asked.token > guard.floor or not guard.lease_id or asked.lease_id != guard.lease_id:
+    if asked.token > guard.floor or not _of_the_floor(step, asked, state, guard):
         return refused("not_live")
     if state.guard_mode is not None and state.guard_mode != asked.mode:
         return GuardConflict(state.guard_mode, asked.mode)
@@ -150,6 +154,14 @@ def _judge(
         if refusal.revision != asked.if_revision:
             return refusal
     return None
+
+
+def _of_the_floor(step: Step, asked: Commit, state: KeyState, guard: Guard) -> bool:
+    """Whether the lease that the commit names is one that the floor was minted for. Of a shared phase the
+    guard knows no lease: those that live are known by themselves, the others can't be told from anybody."""
+    if guard.lease_id:
+        return asked.lease_id == guard.lease_id
+    return state.mode == "shared" and _live(step, asked)
 
 
 def _live(step: Step, asked: Commit) -> bool:
@@ -167,7 +179,7 @@ def _live(step: Step, asked: Commit) -> bool:
 
 def _owner(step: Step, asked: Commit, guard: Guard) -> str:
     """Whose commit it seems to be, for those who watch; empty if its lease is not known here."""
-    if asked.lease_id == guard.lease_id:
+    if guard.lease_id and asked.lease_id == guard.lease_id:
         return guard.owner
     lease = step.table.leases.get((asked.tenant, asked.lease_id))
     return lease.owner if lease is not None else ""
@@ -175,7 +187,8 @@ def _owner(step: Step, asked: Commit, guard: Guard) -> str:
 
 def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committed:
     table = step.table
-    revision = step.emit("committed", asked.tenant, asked.key, guard.owner, asked.token)
+    owner = _owner(step, asked, guard)
+    revision = step.emit("committed", asked.tenant, asked.key, owner, asked.token)
     written = replace(guard, last_token=asked.token, last_seq=asked.seq or 0)
     guards = {**state.guards, asked.slot: written}
     table.put_key_state(replace(state, guards=guards, guard_mode=asked.mode))
@@ -187,7 +200,7 @@ def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committ
             asked.binary,
             asked.digest,
             asked.token,
-            guard.owner,
+            owner,
             revision,
             step.wall_ms,
         )

@@ -1,23 +1,33 @@
 """How keys are held: granting, ending, and handing on to whoever waits.
 
-Every command that touches a key first calls settle(): it ends a lease that has expired by the entry's
-time and grants the key to the first live waiter. So expiry is as exact as the entry's stamp, whenever the
-reaper comes, and a key is never free while somebody waits for it (unless its grace period runs).
+Modes. A key is held by one exclusive lease, or by any number of shared ones, or as a pool of permits with as
+many slots as its first holder said. Shared and exclusive go with one another in one queue; a pool does not
+go with them, nor with a pool of another number of slots (see family()). The shared holders of one phase, from
+the first that holds until the last has ended, carry one token.
 
-Ending an expired session through one of its keys ends the lease of that key alone, so the cost of touching a
+Every command that touches a key first calls settle(): it ends what has expired by the entry's time and
+grants what is free to the waiters, first come first served, for as long as the first can be granted. So
+readers behind a writer are granted together, a waiting writer stops later readers, expiry is as exact as
+the entry's stamp, whenever the reaper comes, and nothing is free while somebody waits for it (unless a
+grace period runs).
+
+Ending an expired session through one of its keys ends the leases of that key alone, so the cost of touching a
 key does not depend on how much the session holds. The rest of the session ends where it is met, or when
 the reaper's Expire takes it.
 """
 
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.events import EventKind
 from tenure_cluster.lease.liveness import drop_dead, lease_live
 from tenure_cluster.lease.results import Holder
 from tenure_cluster.lease.step import InvariantBroken, Step
+from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
     ClusterTime,
     EndedLease,
@@ -29,7 +39,6 @@ from tenure_cluster.lease.types import (
     Lease,
     LeaseId,
     Mode,
-    RequestId,
     SessionId,
     TenantId,
     Waiter,
@@ -39,6 +48,11 @@ EMPTY_METADATA: Final[dict[str, str]] = {}
 """Shared by everything without metadata; values of the table are never changed in place."""
 
 EXCLUSIVE: Final[Mode] = "exclusive"
+SHARED: Final[Mode] = "shared"
+PERMIT: Final[Mode] = "permit"
+
+Family: TypeAlias = tuple[Mode, int]
+"""A mode with its number of slots, 0 unless it is permit."""
 
 _EVENT_OF_REASON: Final[dict[EndReason, EventKind]] = {
     "released": "released",
@@ -50,16 +64,8 @@ _EVENT_OF_REASON: Final[dict[EndReason, EventKind]] = {
 
 
 def settle(step: Step, tenant: TenantId, key: Key) -> Lease | None:
-    """Bring a key up to this entry's time. Returns its live lease; with None the key is free or in its grace
-    period (see blocked_until())."""
-    lease = step.table.holder(tenant, key)
-    if lease is not None and lease_live(step, lease):
-        drop_dead(step, tenant, key)
-        return lease
-    if lease is not None:
-        end_lease(step, lease, "expired")
-    elif step.table.key_queue(tenant, key) is None:
-        return None
+    """Bring a key up to this entry's time. Returns its live lease, of several the first; with None the key is
+    free or in its grace period (see blocked_until())."""
     serve(step, tenant, key)
     return step.table.holder(tenant, key)
 
@@ -72,8 +78,54 @@ def blocked_until(step: Step, tenant: TenantId, key: Key) -> ClusterTime:
 
 def expire_lease(step: Step, lease: Lease) -> None:
     """End a lease that has expired by this entry and hand its key on."""
-    end_lease(step, lease, "expired")
-    serve(step, lease.tenant, lease.key)
+    settle(step, lease.tenant, lease.key)
+
+
+def bury(step: Step, tenant: TenantId, key: Key) -> None:
+    """End the leases of a key that have expired, without handing it on."""
+    for lease in tuple(step.table.leases_of(tenant, key)):
+        if not lease_live(step, lease):
+            end_lease(step, lease, "expired")
+
+
+# What is free
+
+
+def present_family(table: LeaseTable, tenant: TenantId, key: Key) -> Family | None:
+    """In which mode a settled key is held, or else waited for; None if it is neither."""
+    lease = table.holder(tenant, key)
+    if lease is not None:
+        return lease.mode, table.keys[(tenant, key)].slots if lease.mode == PERMIT else 0
+    queue = table.key_queue(tenant, key)
+    if queue is None:
+        return None
+    waiter = table.waiters[queue.head()]
+    return waiter.mode, waiter.slots
+
+
+def go_together(one: Family, other: Family) -> bool:
+    """Whether both can stand in one queue: a pool only with the same pool."""
+    return one == other or PERMIT not in (one[0], other[0])
+
+
+def has_room(table: LeaseTable, tenant: TenantId, key: Key, family: Family) -> bool:
+    """Whether a settled key could be granted in this mode beside its holders, if nobody waited."""
+    mode, slots = family
+    first = table.holder(tenant, key)
+    if first is None:
+        return True
+    if mode == EXCLUSIVE or first.mode != mode:
+        return False
+    places = slots if mode == PERMIT else limits.HOLDERS_PER_KEY_MAX
+    return len(table.leases_of(tenant, key)) < places
+
+
+def _free_slot(table: LeaseTable, tenant: TenantId, key: Key) -> int:
+    taken = {lease.slot for lease in table.leases_of(tenant, key)}
+    return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+
+# Granting
 
 
 def grant(
@@ -81,57 +133,72 @@ def grant(
     ref: tuple[TenantId, LeaseId],
     key: Key,
     session_id: SessionId,
-    owner: str,
-    grace_ms: int,
-    metadata: dict[str, str],
-    request_id: RequestId,
+    wanted: Acquire | Waiter,
     claim_deadline_ms: ClusterTime,
 ) -> Lease:
-    """Grant a free key: mint the token, raise the guard's floor to it, tell the watchers."""
+    """Grant a key that has room: mint the token, raise the guard's floor to it, tell the watchers. Who joins
+    a shared phase gets its token."""
     table = step.table
     tenant, lease_id = ref
-    token = step.mint(tenant)
-    revision = step.emit("granted", tenant, key, owner, token)
+    first = table.holder(tenant, key)
+    slot = _free_slot(table, tenant, key) if wanted.mode == PERMIT else 0
+    joins = first is not None and wanted.mode == SHARED
+    token = first.token if first is not None and joins else step.mint(tenant)
+    revision = step.emit("granted", tenant, key, wanted.owner, token)
     lease = Lease(
         tenant,
         lease_id,
         key,
-        EXCLUSIVE,
-        0,
+        wanted.mode,
+        slot,
         session_id,
-        owner,
+        wanted.owner,
         token,
-        grace_ms,
-        metadata or EMPTY_METADATA,
-        request_id,
+        wanted.grace_ms,
+        wanted.metadata or EMPTY_METADATA,
+        wanted.request_id,
         claim_deadline_ms,
         step.now_ms,
         step.wall_ms,
         revision,
     )
     table.add_lease(ref, lease)
-    _raise_floor_by_grant(step, lease)
+    _raise_floor_by_grant(step, lease, wanted.slots if wanted.mode == PERMIT else 0)
     return lease
 
 
-def _raise_floor_by_grant(step: Step, lease: Lease) -> None:
-    """From here on nothing older than this grant passes the guard."""
+def _raise_floor_by_grant(step: Step, lease: Lease, slots: int) -> None:
+    """From here on nothing older than this grant passes its slot's guard. A phase in another mode or with
+    another number of slots forgets the guards of the other slots: no token is at the floor of a slot that has
+    no guard."""
     table = step.table
     ref = (lease.tenant, lease.key)
     state = table.keys.get(ref)
     if state is None:
+        if lease.mode != PERMIT:
+            return
+        state = KeyState(lease.tenant, lease.key, lease.mode, slots, {}, None, 0, -1)
+    if lease.mode == PERMIT:
+        kept = state.guards if (state.mode, state.slots) == (PERMIT, slots) else {}
+        guard = _raised(state.guards.get(lease.slot), lease.token, lease.lease_id, lease.owner)
+        guards = {**kept, lease.slot: guard}
+        mode_of_guard = state.guard_mode
+        table.put_key_state(
+            KeyState(lease.tenant, lease.key, lease.mode, slots, guards, mode_of_guard, 0, -1)
+        )
         return
     if state.guard_mode is None:
         # Never written: while it is held, the floor follows from the lease.
         table.drop_key_state(ref)
         return
-    guard = _raised(state.guards.get(lease.slot), lease.token, lease.lease_id, lease.owner)
-    guards = {**state.guards, lease.slot: guard}
-    table.put_key_state(replace(state, guards=guards, blocked_until_ms=0, idle_since_ms=-1))
+    whose = (lease.lease_id, lease.owner) if lease.mode == EXCLUSIVE else ("", "")
+    guards = {0: _raised(state.guards.get(0), lease.token, *whose)}
+    table.put_key_state(KeyState(lease.tenant, lease.key, lease.mode, 0, guards, state.guard_mode, 0, -1))
 
 
 def _raised(guard: Guard | None, floor: FencingToken, lease_id: LeaseId = "", owner: str = "") -> Guard:
-    """The guard with its floor at a token that was just minted, for a grant or for nobody."""
+    """The guard with its floor at a token that was just minted, for a grant, for a shared phase or for
+    nobody."""
     last_token, last_seq = (guard.last_token, guard.last_seq) if guard is not None else (0, 0)
     return Guard(floor, last_token, last_seq, lease_id, owner)
 
@@ -145,6 +212,9 @@ def raise_all_floors(step: Step, tenant: TenantId, key: Key) -> None:
     floor = step.mint(tenant)
     guards = {slot: _raised(guard, floor) for slot, guard in state.guards.items()}
     table.put_key_state(replace(state, guards=guards))
+
+
+# Ending
 
 
 def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> None:
@@ -178,6 +248,8 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
     if private:
         table.remove_session(ref)
     idle_since_ms = -1 if table.in_use(tenant, key) else step.now_ms
+    # Grace periods of several holders of a key run side by side; the longest counts.
+    grace_end_ms = max(grace_end_ms, state.blocked_until_ms)
     table.put_key_state(
         KeyState(
             tenant, key, state.mode, state.slots, state.guards, state.guard_mode, grace_end_ms, idle_since_ms
@@ -187,14 +259,24 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
     step.emit(_EVENT_OF_REASON[reason], tenant, key, lease.owner, lease.token, detail)
 
 
+# Handing on
+
+
 def serve(step: Step, tenant: TenantId, key: Key) -> None:
-    """Hand a key that nobody holds to its first live waiter, which has a claim window to confirm it."""
-    if step.table.key_queue(tenant, key) is None:
+    """Hand on what has expired or is free to the waiters, first come first served. Each has a claim window to
+    confirm its grant."""
+    table = step.table
+    bury(step, tenant, key)
+    if table.key_queue(tenant, key) is None:
         return
     drop_dead(step, tenant, key)
-    queue = step.table.key_queue(tenant, key)
-    if queue is not None and not blocked_until(step, tenant, key) and step.tokens_left(tenant):
-        _grant_waiter(step, step.table.waiters[queue.head()])
+    while (queue := table.key_queue(tenant, key)) is not None:
+        waiter = table.waiters[queue.head()]
+        if blocked_until(step, tenant, key) or not step.tokens_left(tenant):
+            return
+        if not has_room(table, tenant, key, (waiter.mode, waiter.slots)):
+            return
+        _grant_waiter(step, waiter)
 
 
 def _grant_waiter(step: Step, waiter: Waiter) -> None:
@@ -202,20 +284,10 @@ def _grant_waiter(step: Step, waiter: Waiter) -> None:
     tenant, lease_id = waiter.tenant, waiter.lease_ids[0]
     claim_deadline_ms = step.now_ms + limits.CLAIM_WINDOW_MS
     table.remove_waiter(waiter)
+    ref = (tenant, lease_id)
     if waiter.private:
-        ref = (tenant, lease_id)
         table.replace_session(ref, replace(table.sessions[ref], deadline_ms=claim_deadline_ms))
-    grant(
-        step,
-        (tenant, lease_id),
-        waiter.keys[0],
-        waiter.session_id,
-        waiter.owner,
-        waiter.grace_ms,
-        waiter.metadata,
-        waiter.request_id,
-        claim_deadline_ms,
-    )
+    grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)
 
 
 def claim_lease(step: Step, lease: Lease) -> Lease:
@@ -238,6 +310,12 @@ def claim_lease(step: Step, lease: Lease) -> Lease:
     if session.private:
         table.watch_session(ref)
     return claimed
+
+
+def holders_of(step: Step, tenant: TenantId, key: Key) -> list[Holder]:
+    """What anybody of the tenant may know of a key's leases, at most HOLDERS_NAMED_MAX of them."""
+    leases = step.table.leases_of(tenant, key)
+    return [holder_of(step, lease) for lease in islice(leases, limits.HOLDERS_NAMED_MAX)]
 
 
 def holder_of(step: Step, lease: Lease) -> Holder:

@@ -92,6 +92,10 @@ class KeyQueue:
         """The waiter whose turn is next."""
         return self.polled[self.tickets[0]]
 
+    def at(self, place: int) -> WaiterRef:
+        """The waiter at a place, counted from 0."""
+        return self.polled[self.tickets[place]]
+
     def position(self, ticket: int) -> int:
         """A waiter's place, counted from 1."""
         return bisect_left(self.tickets, ticket) + 1
@@ -116,8 +120,9 @@ class Indexes:
     )
 
     def __init__(self) -> None:
-        self.holders: dict[TenantId, dict[Key, Lease]] = {}
-        """The present lease of each held key. Exclusive mode only: a key has at most one."""
+        self.holders: dict[TenantId, dict[Key, Lease | dict[LeaseId, Lease]]] = {}
+        """The present lease of each held key, or its leases in the order of their grants if it has more than
+        one."""
         self.requests: dict[TenantId, dict[RequestId, RequestFate]] = {}
         """Requests of private sessions, granted or over."""
         self.scoped_requests: dict[TenantId, dict[str, RequestFate]] = {}
@@ -169,7 +174,15 @@ class Indexes:
         held = self.holders.get(tenant)
         if held is None:
             held = self.holders[tenant] = {}
-        held[lease.key] = lease
+        present = held.get(lease.key)
+        if present is None:
+            held[lease.key] = lease
+        elif isinstance(present, dict):
+            present[lease.lease_id] = lease
+        elif present.lease_id == lease.lease_id:
+            held[lease.key] = lease
+        else:
+            held[lease.key] = {present.lease_id: present, lease.lease_id: lease}
         private = lease.session_id == lease.lease_id
         self.set_fate(tenant, "" if private else lease.session_id, lease.request_id, lease)
         if not private:
@@ -178,9 +191,15 @@ class Indexes:
     def remove_lease(self, lease: Lease, ended: EndedLease) -> None:
         tenant = lease.tenant
         held = self.holders[tenant]
-        del held[lease.key]
-        if not held:
-            del self.holders[tenant]
+        present = held[lease.key]
+        if isinstance(present, dict):
+            del present[lease.lease_id]
+            if len(present) == 1:
+                held[lease.key] = next(iter(present.values()))
+        else:
+            del held[lease.key]
+            if not held:
+                del self.holders[tenant]
         self.set_fate(tenant, ended.session_id, ended.request_id, ended)
         if ended.session_id:
             ref = (tenant, lease.session_id)

@@ -8,10 +8,20 @@ fault of a caller.
 from typing import NoReturn
 
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import FencingToken, KeyState, Lease, Session, Tenant, TenantId
+from tenure_cluster.lease.types import (
+    FencingToken,
+    Key,
+    KeyState,
+    Lease,
+    Session,
+    Tenant,
+    TenantId,
+    Waiter,
+)
 
 
 def check_table(table: LeaseTable) -> None:
@@ -25,18 +35,19 @@ def check_state(table: LeaseTable) -> None:
     waiting = {(w.tenant, w.session_id) for w in table.waiters.values() if w.private}
     for session in table.sessions.values():
         _check_session(table, session, waiting)
-    if sum(map(len, table.indexes.holders.values())) != len(table.leases):
-        _broken("a key has two exclusive holders")
-    tokens: dict[TenantId, set[FencingToken]] = {}
+    for tenant, held in table.indexes.holders.items():
+        for key in held:
+            _check_holders(table, tenant, key)
+    tokens: dict[TenantId, dict[FencingToken, Key]] = {}
     for ref, lease in table.leases.items():
         if ref != (lease.tenant, lease.lease_id):
             _broken(f"lease {lease.lease_id!r} stands under another id")
         fault = _lease_fault(table, lease)
         if fault:
             _broken(f"lease {lease.lease_id!r} {fault}")
-        tokens.setdefault(lease.tenant, set()).add(lease.token)
-    if sum(map(len, tokens.values())) != len(table.leases):
-        _broken("a token is held twice")
+        key = tokens.setdefault(lease.tenant, {}).setdefault(lease.token, lease.key)
+        if key != lease.key:
+            _broken("a token is held twice")
     for state in table.keys.values():
         _check_key(table, state)
     _check_waiters(table)
@@ -69,6 +80,26 @@ def check_indexes(table: LeaseTable) -> None:
 
 def _broken(what: str) -> NoReturn:
     raise InvariantBroken(what)
+
+
+def _check_holders(table: LeaseTable, tenant: TenantId, key: Key) -> None:
+    leases = list(table.leases_of(tenant, key))
+    mode = leases[0].mode
+    if any(lease.mode != mode for lease in leases):
+        _broken(f"key {key!r} is held in two modes")
+    if mode == "exclusive" and len(leases) > 1:
+        _broken(f"key {key!r} has two exclusive holders")
+    if mode == "shared" and len({lease.token for lease in leases}) > 1:
+        _broken(f"key {key!r} has shared holders with different tokens")
+    if mode == "permit":
+        slots = table.keys[(tenant, key)].slots
+        taken = {lease.slot for lease in leases}
+        if len(taken) < len(leases) or not all(0 <= slot < slots for slot in taken):
+            _broken(f"key {key!r} has a slot that is taken twice or is none of its {slots}")
+        if len({lease.token for lease in leases}) < len(leases):
+            _broken(f"key {key!r} has two permits with one token")
+    elif any(lease.slot for lease in leases):
+        _broken(f"key {key!r} is held in a slot and is no pool")
 
 
 def _counters(table: LeaseTable, tenant: str) -> Tenant:
@@ -104,13 +135,18 @@ def _lease_fault(table: LeaseTable, lease: Lease) -> str:
     if not 0 <= lease.claim_deadline_ms <= table.time_ms + limits.CLAIM_WINDOW_MS:
         return "has a claim window that is too long"
     state = table.keys.get((lease.tenant, lease.key))
+    if state is None and lease.mode == "permit":
+        return "is of a pool without state"
     if state is not None:
         guard = state.guards.get(lease.slot)
         if guard is None or guard.floor != lease.token:
             return "is not at the floor of its guard"
-        if (guard.lease_id, guard.owner) != (lease.lease_id, lease.owner):
+        alone = lease.mode != "shared"
+        if (guard.lease_id, guard.owner) != ((lease.lease_id, lease.owner) if alone else ("", "")):
             return "is not the grant that its guard knows"
-        if state.blocked_until_ms:
+        if state.mode != lease.mode:
+            return "is in another mode than its key"
+        if state.blocked_until_ms and lease.mode == "exclusive":
             return "holds a key in its grace period"
     return ""
 
@@ -155,12 +191,23 @@ def _check_waiters(table: LeaseTable) -> None:
         if not poll_deadline_ms <= waiter.poll_deadline_ms <= table.time_ms + limits.WAITER_SILENCE_MS:
             _broken(f"{name} is out of the order of polling")
         poll_deadline_ms = waiter.poll_deadline_ms
-        for key in waiter.keys:
-            state = table.keys.get((waiter.tenant, key))
-            blocked = state is not None and state.blocked_until_ms > 0
-            exhausted = _counters(table, waiter.tenant).last_token >= limits.TOKEN_MAX
-            if table.holder(waiter.tenant, key) is None and not blocked and not exhausted:
-                _broken(f"{name} waits for a key that is free")
+    for tenant, queues in table.indexes.queues.items():
+        for key, queue in queues.items():
+            _check_queue(table, tenant, key, [table.waiters[ref] for ref in queue.in_order()])
+
+
+def _check_queue(table: LeaseTable, tenant: TenantId, key: Key, waiters: list[Waiter]) -> None:
+    """Nobody waits for what is free, and only those wait together that go together."""
+    family = present_family(table, tenant, key)
+    assert family is not None
+    if not all(go_together(family, (waiter.mode, waiter.slots)) for waiter in waiters):
+        _broken(f"key {key!r} is waited for in modes that don't go together")
+    state = table.keys.get((tenant, key))
+    blocked = state is not None and state.blocked_until_ms > 0
+    exhausted = _counters(table, tenant).last_token >= limits.TOKEN_MAX
+    first = waiters[0]
+    if has_room(table, tenant, key, (first.mode, first.slots)) and not blocked and not exhausted:
+        _broken(f"waiter {first.request_id!r} waits for a key that is free")
 
 
 def _check_records(table: LeaseTable) -> None:

@@ -65,6 +65,13 @@ earlier one, and a commit to a key without state is refused as stale."""
 WAITERS_PER_KEY_MAX: Final = 10_000
 """Most waiters of one key."""
 
+HOLDERS_PER_KEY_MAX: Final = 1_000
+"""Most shared holders of one key, and most slots of a pool: a command that touches a key looks at all of
+them, and a break ends all of them in one entry."""
+
+HOLDERS_NAMED_MAX: Final = 10
+"""Most holders, and most waiters, that an answer to an acquire names."""
+
 HOUSEKEEPING_STEPS_MAX: Final = 1_000
 """Most expired memories that one command sweeps away, so that no entry holds the loop for long."""
 

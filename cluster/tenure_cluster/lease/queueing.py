@@ -6,21 +6,17 @@ polls too; an explicit one by its own renewals.
 """
 
 from itertools import islice
-from typing import Final
 
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.deadlock import find_cycle
-from tenure_cluster.lease.holding import EMPTY_METADATA, EXCLUSIVE, holder_of
+from tenure_cluster.lease.holding import EMPTY_METADATA, PERMIT, holders_of
 from tenure_cluster.lease.liveness import refresh_idleness
 from tenure_cluster.lease.results import Deadlock, QueueFull, Waiting
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Session, TenantId, Waiter
-
-AHEAD_MAX: Final = 10
-"""Most owners of waiters that an answer names."""
 
 
 def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull | Deadlock:
@@ -31,7 +27,7 @@ def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull
     if queue is not None and len(queue) >= limits.WAITERS_PER_KEY_MAX:
         return QueueFull(limits.WAITERS_PER_KEY_MAX)
     if asked.session_id is not None:
-        cycle = find_cycle(step, tenant, asked.session_id, asked.owner, key)
+        cycle = find_cycle(step, tenant, asked)
         if cycle is not None:
             return Deadlock(cycle)
     waiter = _new_waiter(step, tenant, asked)
@@ -64,8 +60,8 @@ def _new_waiter(step: Step, tenant: TenantId, asked: Acquire) -> Waiter:
         private,
         asked.keys,
         asked.lease_ids,
-        EXCLUSIVE,
-        0,
+        asked.mode,
+        asked.slots if asked.mode == PERMIT else 0,
         asked.owner,
         asked.ttl_ms or 0,
         asked.grace_ms,
@@ -95,7 +91,8 @@ def waiting(step: Step, waiter: Waiter) -> Waiting:
     tenant, key = waiter.tenant, waiter.keys[0]
     queue = table.key_queue(tenant, key)
     position = queue.position(waiter.ticket) if queue is not None else 1
-    before = islice(queue.in_order(), min(position - 1, AHEAD_MAX)) if queue is not None else ()
-    lease = table.holder(tenant, key)
-    holders = [holder_of(step, lease)] if lease is not None else []
+    before = (
+        islice(queue.in_order(), min(position - 1, limits.HOLDERS_NAMED_MAX)) if queue is not None else ()
+    )
+    holders = holders_of(step, tenant, key)
     return Waiting(position, holders, [table.waiters[ref].owner for ref in before])

@@ -80,10 +80,14 @@ class Deadlock(_Result, frozen=True, tag=6):
 
 
 class ModeConflict(_Result, frozen=True, tag=7):
-    """Refused: the key is held, or its guard was fixed, in another mode."""
+    """Refused: the key is held or waited for in a mode that goes with no waiting of the asked one, or by the
+    asking session itself in another mode. The numbers of slots are 0 unless the mode is permit."""
 
     present: str
     asked: str
+    key: Key = ""
+    present_slots: int = 0
+    asked_slots: int = 0
 
 
 class Renewed(_Result, frozen=True, tag=8):

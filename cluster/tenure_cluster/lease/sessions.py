@@ -5,7 +5,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
-from tenure_cluster.lease.holding import EMPTY_METADATA, end_lease, expire_lease, raise_all_floors, serve
+from tenure_cluster.lease.holding import (
+    EMPTY_METADATA,
+    bury,
+    end_lease,
+    expire_lease,
+    raise_all_floors,
+    serve,
+)
 from tenure_cluster.lease.liveness import drop_dead, drop_waiter, lease_live, session_live
 from tenure_cluster.lease.results import (
     Broken,
@@ -161,11 +168,16 @@ def close_session(step: Step, asked: CloseSession) -> Result:
     table = step.table
     ref = (session.tenant, session.session_id)
     # Its waiters first, or it would be granted what it hands on.
-    for waiter_ref in list(table.indexes.session_waiters.get(ref, ())):
-        drop_waiter(step, table.waiters[waiter_ref], "session_closed")
+    waiters = [table.waiters[waiter_ref] for waiter_ref in table.indexes.session_waiters.get(ref, ())]
+    for waiter in waiters:
+        drop_waiter(step, waiter, "session_closed")
+    for waiter in waiters:
+        serve(step, session.tenant, waiter.keys[0])
     closed = 0
     for lease_id in list(table.indexes.session_leases.get(ref, ())):
-        lease = table.leases[(session.tenant, lease_id)]
+        lease = table.leases.get((session.tenant, lease_id))
+        if lease is None:
+            continue  # a grant that nobody claimed, found dead when its key was served
         live = lease_live(step, lease)
         end_lease(step, lease, "session_closed" if live else "expired")
         serve(step, session.tenant, lease.key)
@@ -193,13 +205,10 @@ def break_key(step: Step, asked: Break) -> Result:
     if not step.tokens_left(tenant):
         return TokensExhausted()
     broken: list[BrokenLease] = []
-    lease = table.holder(tenant, key)
-    if lease is not None and not lease_live(step, lease):
-        # Its successor is due only now, and gets its grant after the break, not before it.
-        end_lease(step, lease, "expired")
-        lease = None
+    # What is over is over before the break. Its successors are due only now, and get their grants after it.
+    bury(step, tenant, key)
     drop_dead(step, tenant, key)
-    if lease is not None:
+    for lease in tuple(table.leases_of(tenant, key)):
         end_lease(step, lease, "broken", asked.reason)
         broken.append(BrokenLease(lease.owner, lease.token))
     raise_all_floors(step, tenant, key)

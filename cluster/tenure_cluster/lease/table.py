@@ -4,15 +4,16 @@ Primary state is what a snapshot holds. It is changed only by the methods below,
 step; they decide nothing. The queries at the end serve linearizable and stale reads and have no effect on
 the state.
 
-The state of a key whose guard was never written follows from its lease while it is held: the floor is
-the lease's token, granted to it, and there is no grace. Such a key has no entry in ``keys`` until its
-lease ends; ask key_state(). A held lease would cost half as much again otherwise.
+The state of a key whose guard was never written follows from its lease while it is held, except in mode
+permit: the floor is the lease's token, granted to it, and there is no grace. Such a key has no entry in
+``keys`` until a lease of it ends; ask key_state(). A held lease would cost half as much again otherwise.
 
 Some orders are state and are kept by the order of the dictionaries: ``waiters`` stand in the order in which
 they last polled, ``keys`` without holder, waiter or record in the order in which they became idle.
 """
 
 import heapq
+from collections.abc import Collection
 from operator import attrgetter
 
 from tenure_cluster.lease import limits
@@ -190,9 +191,18 @@ class LeaseTable:
     # Keys and records
 
     def holder(self, tenant: TenantId, key: Key) -> Lease | None:
-        """The key's lease, expired or not."""
+        """The key's lease, expired or not; of several the one that was granted first."""
         held = self.indexes.holders.get(tenant)
-        return held.get(key) if held is not None else None
+        found = held.get(key) if held is not None else None
+        return next(iter(found.values())) if isinstance(found, dict) else found
+
+    def leases_of(self, tenant: TenantId, key: Key) -> Collection[Lease]:
+        """All leases of the key in the order of their grants, expired or not."""
+        held = self.indexes.holders.get(tenant)
+        found = held.get(key) if held is not None else None
+        if found is None:
+            return ()
+        return found.values() if isinstance(found, dict) else (found,)
 
     def key_queue(self, tenant: TenantId, key: Key) -> KeyQueue | None:
         """The key's queue; None if nobody waits."""
@@ -274,8 +284,7 @@ class LeaseTable:
 
     def holders(self, tenant: TenantId, key: Key) -> list[Grant]:
         """The key's leases, also unclaimed ones and expired ones that no command has met yet."""
-        lease = self.holder(tenant, key)
-        return [self.grant_of(lease)] if lease is not None else []
+        return [self.grant_of(lease) for lease in self.leases_of(tenant, key)]
 
     def queue(self, tenant: TenantId, key: Key) -> list[Waiter]:
         """The key's waiters, first come first."""
@@ -306,26 +315,33 @@ class LeaseTable:
         lease = self.holder(tenant, key)
         if lease is None:
             return None
-        guards = {lease.slot: Guard(lease.token, 0, 0, lease.lease_id, lease.owner)}
-        return KeyState(lease.tenant, lease.key, lease.mode, 0, guards, None, 0, -1)
+        alone = lease.mode != "shared"
+        guard = Guard(lease.token, 0, 0, lease.lease_id, lease.owner) if alone else Guard(lease.token)
+        return KeyState(lease.tenant, lease.key, lease.mode, 0, {lease.slot: guard}, None, 0, -1)
 
     def list_leases(
         self, tenant: TenantId, prefix: str, after: Key | None, owner: str | None, limit: int
     ) -> tuple[list[Grant], Key | None]:
         """One page of leases in the order of their keys' UTF-8 bytes, and the key to go on after (None
-        on the last page). Looks at every held key of the tenant once."""
+        on the last page). All leases of a key stand on one page, so the last key of a page may make it longer
+        than ``limit``. Looks at every held key of the tenant once."""
         held = self.indexes.holders.get(tenant, {})
         # Comparing strings by code points and their UTF-8 by bytes gives the same order.
         keys = (
             key
-            for key, lease in held.items()
+            for key in held
             if key.startswith(prefix)
             and (after is None or key > after)
-            and (owner is None or lease.owner == owner)
+            and (owner is None or any(lease.owner == owner for lease in self.leases_of(tenant, key)))
         )
-        page = heapq.nsmallest(limit + 1, keys)
-        grants = [self.grant_of(held[key]) for key in page[:limit]]
-        return grants, page[limit - 1] if len(page) > limit else None
+        grants: list[Grant] = []
+        last: Key | None = None
+        for key in heapq.nsmallest(limit + 1, keys):
+            if len(grants) >= limit:
+                return grants, last
+            grants += [g for g in self.holders(tenant, key) if owner is None or g.lease.owner == owner]
+            last = key
+        return grants, None
 
     def granted(self, tenant: TenantId, scope: str, request_id: RequestId) -> list[Grant] | None:
         """The live grants of a request, None if it has none."""

@@ -142,16 +142,16 @@ def held(result: results.Held, now_ms: int) -> Problem:
     extra: dict[str, Any] = {"key": result.key, "waiters": result.waiters}
     if result.holders:
         first = holder_body(result.holders[0], now_ms)
-        extra["holder"] = first
+        extra |= {"reason": "held", "holder": first}
         if len(result.holders) > 1:
             extra["holders"] = [holder_body(holder, now_ms) for holder in result.holders]
         detail = f"{result.key!r} is held by {first.owner!r} for another {first.expires_in_ms} ms"
     elif result.blocked_until_ms > now_ms:
-        extra["blocked_ms"] = result.blocked_until_ms - now_ms
-        detail = (
-            f"{result.key!r} stays free for {extra['blocked_ms']} ms more: its last holder's grace period"
-        )
+        blocked_ms = result.blocked_until_ms - now_ms
+        extra |= {"reason": "grace", "expires_in_ms": blocked_ms, "blocked_ms": blocked_ms}
+        detail = f"{result.key!r} stays free for {blocked_ms} ms more: its last holder's grace period"
     else:
+        extra["reason"] = "queued"
         detail = f"{result.key!r} is about to be granted to another"
     return Problem("held", detail, extra)
 
@@ -184,8 +184,18 @@ def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
 
 
 def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
-    detail = f"the key is in use in mode {result.present!r}, not {result.asked!r}"
-    return Problem("mode_conflict", detail, {"present": result.present, "asked": result.asked})
+    present = _in_words(result.present, result.present_slots)
+    detail = f"the key is in use in mode {present}, not {_in_words(result.asked, result.asked_slots)}"
+    extra: dict[str, Any] = {"key": result.key, "present": result.present, "asked": result.asked}
+    if result.present_slots:
+        extra["present_slots"] = result.present_slots
+    if result.asked_slots:
+        extra["asked_slots"] = result.asked_slots
+    return Problem("mode_conflict", detail, extra)
+
+
+def _in_words(mode: str, slots: int) -> str:
+    return f"{mode!r} with {slots} slots" if slots else repr(mode)
 
 
 def _guard_conflict(result: results.GuardConflict, ask: Ask, now_ms: int) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tenure_cluster.lease import results
+from tenure_cluster.lease import limits, results
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import Waiter
 from tenure_cluster.service.answers import (
@@ -48,9 +48,6 @@ from tenure_cluster.service.requests import (
 
 QUEUE_SHOWN_MAX: Final = 1_000
 """Most waiters that an answer lists; it says how many there are."""
-
-AHEAD_SHOWN_MAX: Final = 10
-"""Most waiters ahead that a waiter is told of, as in results.Waiting."""
 
 
 class View:
@@ -106,7 +103,7 @@ def held(view: View, tenant: str, key: str) -> results.Held:
     queue = view.table.key_queue(tenant, key)
     return results.Held(
         key=key,
-        holders=[holder_of(grant) for grant in view.holders(tenant, key)],
+        holders=_named(view.holders(tenant, key)),
         waiters=len(queue) if queue is not None else 0,
         blocked_until_ms=state.blocked_until_ms if state is not None else 0,
     )
@@ -118,12 +115,18 @@ def waiting(view: View, waiter: Waiter) -> results.Waiting:
     table = view.table
     queue = table.key_queue(waiter.tenant, key)
     position = queue.position(waiter.ticket) if queue is not None else 1
-    before = islice(queue.in_order(), min(position - 1, AHEAD_SHOWN_MAX)) if queue is not None else ()
+    before = (
+        islice(queue.in_order(), min(position - 1, limits.HOLDERS_NAMED_MAX)) if queue is not None else ()
+    )
     return results.Waiting(
         position=position,
-        holders=[holder_of(grant) for grant in view.holders(waiter.tenant, key)],
+        holders=_named(view.holders(waiter.tenant, key)),
         ahead=[table.waiters[ref].owner for ref in before],
     )
+
+
+def _named(grants: list[results.Grant]) -> list[results.Holder]:
+    return [holder_of(grant) for grant in grants[: limits.HOLDERS_NAMED_MAX]]
 
 
 def _validate(tenant: str, request: ValidateRequest, view: View) -> Answer:
@@ -144,7 +147,8 @@ def _get_lease(tenant: str, request: GetLeaseRequest, view: View) -> Answer:
     holders = view.holders(tenant, request.key)
     if not holders:
         return Problem("not_held", f"nobody holds {request.key!r}", {"key": request.key})
-    return lease_body(holders[0], view.now_ms, for_holder=False)
+    body = lease_body(holders[0], view.now_ms, for_holder=False)
+    return msgspec.structs.replace(body, holders=len(holders)) if len(holders) > 1 else body
 
 
 def _list_leases(tenant: str, request: ListLeasesRequest, view: View) -> Answer:

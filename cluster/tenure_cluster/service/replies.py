@@ -29,6 +29,8 @@ class LeaseBody(_Reply, frozen=True, kw_only=True):
     granted_at: str
     renewed_at: str
     revision: int
+    holders: int | UnsetType = UNSET
+    """How many hold the key, if asked for one key that more than one holds; this is the first of them."""
     applied_index: int | UnsetType = UNSET
     """Only on a read with consistency=stale."""
 

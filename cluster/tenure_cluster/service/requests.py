@@ -53,7 +53,16 @@ class AcquireRequest(_Request, frozen=True, kw_only=True):
     ttl_ms: DurationMs | None = None
     wait_ms: DurationMs = 0
     mode: Literal["exclusive", "shared", "permit"] = "exclusive"
-    slots: int | None = None
+    slots: (
+        Annotated[
+            int,
+            Meta(
+                description="Number of slots of the pool; required in mode `permit` and refused in others.",
+                extra_json_schema={"minimum": 1, "maximum": limits.HOLDERS_PER_KEY_MAX},
+            ),
+        ]
+        | None
+    ) = None
     request_id: Id | None = None
     metadata: Metadata = {}
     session_id: Id | None = None

@@ -166,8 +166,10 @@ def _acquire_life(request: AcquireRequest, bounds: Leases) -> Problem | None:
 
 
 def _acquire_mode(request: AcquireRequest) -> Problem | None:
-    if request.mode != "exclusive":
-        return Problem("unsupported", f"mode {request.mode!r} is not supported yet", {"path": "$.mode"})
+    if request.mode == "permit":
+        if request.slots is None:
+            return _invalid("$.slots", "is required in mode 'permit'")
+        return _number("$.slots", request.slots, 1, limits.HOLDERS_PER_KEY_MAX)
     if request.slots is not None:
         return _invalid("$.slots", "goes with mode 'permit' only")
     return None
