@@ -8,10 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format bench simulate clean
+.PHONY: help run test unit lint format bench simulate slice clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -44,7 +45,7 @@ $(VENV)/.dev: pyproject.toml $(BIN)/python
 run: $(VENV)/.server ## start three nodes, tell the story, leave the cluster running (ARGS=--exit: end after the story)
 	@$(BIN)/python examples/story.py $(ARGS)
 
-test: lint unit ## every check: style, types, architecture, tests
+test: lint unit slice ## every check: style, types, architecture, tests, 20 simulated hours under faults
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -65,5 +66,8 @@ bench: $(VENV)/.dev ## measure speed: server and load in one run (ARGS='--quick'
 simulate: $(VENV)/.dev ## simulate whole clusters under faults (ARGS='--seeds 1:200 --jobs 2')
 	@$(BIN)/python -m tenure_chaos.cli sim $(ARGS)
 
+slice: $(VENV)/.dev ## 20 simulated cluster-hours under faults, with every coverage mark reached (about four minutes)
+	@$(BIN)/python -m tenure_chaos.cli sim --hours 20 --jobs $(JOBS) --marks $(ARGS)
+
 clean: ## remove what the targets made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	@rm -rf $(VENV) .tenure-chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

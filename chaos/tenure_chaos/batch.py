@@ -22,8 +22,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
-
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import Report, run_seed
 
@@ -177,5 +175,5 @@ def _keep(verdict: Verdict, report: Report | None, folder: Path) -> Path:
     (folder / "verdict.json").write_text(json.dumps(said, indent=1) + "\n")
     if report is not None:
         (folder / "trace.txt").write_text("\n".join(report.trace) + "\n")
-        (folder / "history.json").write_bytes(msgspec.json.encode(report.history))
+        report.history.save(folder / "history.jsonl")
     return folder

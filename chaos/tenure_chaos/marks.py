@@ -57,6 +57,7 @@ CALLS: Final = tuple(
         "acquire refused held",
         "acquire refused lost",
         "acquire unknown",
+        "acquire unavailable overloaded",
         "renew ok",
         "renew refused lost",
         "release ok",

@@ -12,10 +12,8 @@ import click
 
 from tenure_chaos import marks
 from tenure_chaos.batch import run_on, workers
-from tenure_chaos.commands.options import KEEP, again
+from tenure_chaos.commands.options import KEEP, again, option_option
 from tenure_chaos.report import Tally, commit, counts_table, read_record, total
-
-CHUNK_SEEDS = 50
 
 TABLES = (
     ("faults", "fault "),
@@ -31,8 +29,18 @@ TABLES = (
 @click.option("--hours", type=float, default=1000.0, show_default=True, help="Simulated hours in all.")
 @click.option("--jobs", default=1, show_default=True, help="Processes to run at a time.")
 @click.option("--first-seed", default=1, show_default=True, help="Where a new record begins.")
+@click.option("--chunk", default=50, show_default=True, help="Seeds in a line of the record.")
+@option_option
 @click.option("--report", "only_report", is_flag=True, help="Sum up the record instead of going on with it.")
-def campaign(record: Path, hours: float, jobs: int, first_seed: int, only_report: bool) -> None:
+def campaign(
+    record: Path,
+    hours: float,
+    jobs: int,
+    first_seed: int,
+    chunk: int,
+    overrides: dict[str, str],
+    only_report: bool,
+) -> None:
     """Simulate seed after seed until so many hours are recorded. Exit code 1 if a rule was broken.
 
     A chunk of seeds becomes a line of the record when it is finished. Started again with the same record it
@@ -52,35 +60,36 @@ def campaign(record: Path, hours: float, jobs: int, first_seed: int, only_report
     with record.open("a") as file, workers(jobs) as pool:
         while sums.simulated_s < hours * 3600 and not stop.asked:
             began = time.perf_counter()
-            chunk = Tally()
+            part = Tally()
             for verdict in run_on(
                 pool,
-                range(seed, seed + CHUNK_SEEDS),
+                range(seed, seed + chunk),
                 jobs=jobs,
-                overrides={},
+                overrides=overrides,
                 keep=KEEP,
                 stopping=lambda: stop.asked,
             ):
-                chunk.add(verdict)
+                part.add(verdict)
                 for violation in verdict.violations[:1]:
                     click.echo(
-                        f"seed {verdict.seed}: {violation}; again: {again(verdict.seed, {})}", err=True
+                        f"seed {verdict.seed}: {violation}; again: {again(verdict.seed, overrides)}", err=True
                     )
-            if not chunk.seeds:
+            if not part.seeds:
                 break
-            chunk.wall_s = time.perf_counter() - began
+            part.wall_s = time.perf_counter() - began
             line = {
                 "first_seed": seed,
-                "last_seed": seed + chunk.seeds - 1,
+                "last_seed": seed + part.seeds - 1,
                 "commit": version,
                 "jobs": jobs,
+                "set": overrides,
                 "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                **chunk.plain(),
+                **part.plain(),
             }
             file.write(json.dumps(line) + "\n")
             file.flush()
-            seed += chunk.seeds
-            sums.include(chunk.plain())
+            seed += part.seeds
+            sums.include(part.plain())
             click.echo(sums.line)
     sys.exit(1 if sums.violations else 0)
 

@@ -1,6 +1,7 @@
 """``tenure-chaos sim``: a batch of seeds."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> ra
     first, _, end = value.partition(":")
     if not first.isdecimal() or not (end or "1").isdecimal():
         raise click.BadParameter(f"{value!r} is neither A:B nor one seed")
+    if context.params.get("hours") is not None:
+        return range(int(first), sys.maxsize)
     return range(int(first), int(end) if end else int(first) + 1)
 
 
@@ -28,6 +31,12 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> ra
     callback=_seeds,
     help="First seed and the one after the last, A:B; or one seed.",
 )
+@click.option(
+    "--hours",
+    type=float,
+    is_eager=True,
+    help="Simulated hours in all: then the end of --seeds does not count.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Processes to run at a time.")
 @option_option
 @click.option(
@@ -38,7 +47,13 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> ra
 )
 @click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def sim(
-    seeds: range, jobs: int, overrides: dict[str, str], record: Path | None, check_marks: bool, output: str
+    seeds: range,
+    hours: float | None,
+    jobs: int,
+    overrides: dict[str, str],
+    record: Path | None,
+    check_marks: bool,
+    output: str,
 ) -> None:
     """Simulate one cluster a seed, and check every rule. Exit code 1 if one is broken, or with --marks if the
     batch was too tame to prove anything.
@@ -46,12 +61,20 @@ def sim(
     began = time.perf_counter()
     sums = Tally()
     version = commit()
-    for verdict in run_batch(seeds, jobs=jobs, overrides=overrides, keep=KEEP):
+    enough_s = math.inf if hours is None else hours * 3600
+    for verdict in run_batch(
+        seeds, jobs=jobs, overrides=overrides, keep=KEEP, stopping=lambda: sums.simulated_s >= enough_s
+    ):
         sums.add(verdict)
         if verdict.violations:
             _say_broken(verdict, version, overrides)
     sums.wall_s = time.perf_counter() - began
-    summary = {"first_seed": seeds.start, "last_seed": seeds.stop - 1, "commit": version, **sums.plain()}
+    summary = {
+        "first_seed": seeds.start,
+        "last_seed": seeds.start + sums.seeds - 1,
+        "commit": version,
+        **sums.plain(),
+    }
     if record is not None:
         with record.open("a") as file:
             file.write(json.dumps(summary) + "\n")

@@ -23,9 +23,13 @@ class Nemesis:
             await asyncio.sleep(self.rng.expovariate(1.0 / options.fault_gap_s))
             if self.stopping:
                 return
-            task = self.world.loop.create_task(self.strike(self.rng.choice(options.faults)))
-            self._tasks[task] = None
-            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            self.begin(self.rng.choice(options.faults))
+
+    def begin(self, name: str) -> None:
+        """Have a fault strike beside whatever else there is."""
+        task = self.world.loop.create_task(self.strike(name))
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def strike(self, name: str) -> None:
         """One fault from its beginning to its end, if it can strike now."""

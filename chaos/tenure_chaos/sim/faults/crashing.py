@@ -12,14 +12,19 @@ POINTS: Final = tuple(sorted(faults.POINTS))
 
 SNAPSHOT_POINTS: Final = tuple(point for point in POINTS if point.startswith("snapshot."))
 
+SEGMENT_POINTS: Final = tuple(point for point in POINTS if "segment" in point)
+"""Come to only when a segment of the journal is nearly full."""
+
+WITHIN_S: Final = 6.0
+SEGMENT_WITHIN_S: Final = 25.0
+"""How long the moment is waited for."""
+
 LOOK_S: Final = 0.0005
 """How often a node is looked at for a sync under way; most take longer."""
 
 
 class _Crash(Kind):
     """Waits for the moment; if it does not come in time, nothing has happened."""
-
-    within_s = 6.0
 
     def begin(self) -> str | None:
         self.node: SimNode = self.scene.likely_leader()
@@ -54,7 +59,7 @@ class CrashInSync(_Crash):
         return target
 
     async def last(self) -> None:
-        ends = self.world.now() + self.within_s
+        ends = self.world.now() + WITHIN_S
         while self.node.up and self.world.now() < ends:
             if self.node.syncing:
                 await asyncio.sleep(self.rng.uniform(0.0, self.node.disk.sync_max_s / 2))
@@ -79,7 +84,7 @@ class CrashAtPoint(_Crash):
         target = super().begin()
         if target is None:
             return None
-        self.point = self.rng.choice(POINTS)
+        self.point = self.rng.choice(SEGMENT_POINTS if self.rng.random() < 0.4 else POINTS)
         if self.world.crashes.armed(self.node, self.point):
             return None
         self.crashed: asyncio.Future[None] = self.world.loop.create_future()
@@ -96,7 +101,7 @@ class CrashAtPoint(_Crash):
 
     async def last(self) -> None:
         try:
-            async with asyncio.timeout(self.within_s):
+            async with asyncio.timeout(SEGMENT_WITHIN_S if self.point in SEGMENT_POINTS else WITHIN_S):
                 await self.crashed
         except TimeoutError:
             return
