@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tenure._handle import State
     from tenure.aio import Client, Held, Lease, connect
     from tenure.answers import Grant, Holder, LeaseInfo, Queue, Record, Session
+    from tenure.sync import SyncClient, SyncHeld, SyncLease, connect_sync
 
 __version__ = "0.1.0"
 
@@ -49,8 +50,12 @@ __all__ = [
     "Record",
     "Session",
     "State",
+    "SyncClient",
+    "SyncHeld",
+    "SyncLease",
     "TenureError",
     "connect",
+    "connect_sync",
 ]
 
 _LOADED_ON_USE = {
@@ -58,7 +63,11 @@ _LOADED_ON_USE = {
     "Held": "tenure.aio",
     "Lease": "tenure.aio",
     "State": "tenure._handle",
+    "SyncClient": "tenure.sync",
+    "SyncHeld": "tenure.sync",
+    "SyncLease": "tenure.sync",
     "connect": "tenure.aio",
+    "connect_sync": "tenure.sync",
     "Grant": "tenure.answers",
     "Holder": "tenure.answers",
     "LeaseInfo": "tenure.answers",

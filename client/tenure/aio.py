@@ -33,6 +33,7 @@ from tenure._sessions import Sessions
 from tenure._terms import TTL_S, Mode, Terms
 from tenure.answers import Accepted, Grant
 from tenure.client import PlainClient
+from tenure.election import Election, RwLock, election_lease
 from tenure.errors import (
     CommitRefused,
     InvalidRequest,
@@ -151,6 +152,47 @@ class Client(PlainClient):
         )
         return Lease(self, terms)
 
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: float = TTL_S,
+        owner: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Election:
+        """The office ``name``, to campaign for or to observe. No I/O."""
+        return Election(self, election_lease(self, name, owner=owner, ttl=ttl, metadata=metadata))
+
+    def semaphore(
+        self,
+        name: str,
+        slots: int,
+        *,
+        ttl: float = TTL_S,
+        owner: str | None = None,
+        wait: float = 0.0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Lease:
+        """One of ``slots`` permits of the pool ``name``, as a lease; ``held.slot`` is its number. No I/O."""
+        return self.lease(
+            name, ttl=ttl, owner=owner, wait=wait, mode="permit", slots=slots, metadata=metadata
+        )
+
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: float = TTL_S,
+        owner: str | None = None,
+        wait: float = 0.0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> RwLock[Lease]:
+        """Leases on ``name`` for readers, together, and for writers, alone. No I/O."""
+        return RwLock(
+            read=self.lease(name, ttl=ttl, owner=owner, wait=wait, mode="shared", metadata=metadata),
+            write=self.lease(name, ttl=ttl, owner=owner, wait=wait, metadata=metadata),
+        )
+
 
 class Lease:
     """A lease that can be acquired any number of times, each time with a new handle and a new token."""
@@ -244,11 +286,10 @@ class Lease:
             lost = lost or found
         except TenureError as unanswered:
             log.warning("releasing %r goes on in the background: %s", self.key, unanswered)
-        if lost is None:
-            return
-        if error is None or lost.__cause__ is error:
+        if lost is not None and (error is None or lost.__cause__ is error):
             raise lost
-        error.add_note(str(lost))
+        if lost is not None and error is not None and not isinstance(error, LeaseLost):
+            error.add_note(str(lost))
 
 
 class Held(Reading):

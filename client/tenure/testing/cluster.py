@@ -18,6 +18,7 @@ from tenure._kept import KeptSession, sessions_of
 from tenure._options import Options
 from tenure._protocol import Attempt
 from tenure.aio import Client
+from tenure.sync import SyncClient
 from tenure.testing.clock import ManualClock
 from tenure.testing.server import MemoryServer
 
@@ -46,6 +47,10 @@ class FakeCluster:
     def connect(self, *, timeout: float = 10.0, attempt_timeout: float = 3.0) -> Client:
         """A real client of this cluster; ``async with`` closes it."""
         return Client(self.options(timeout=timeout, attempt_timeout=attempt_timeout))
+
+    def connect_sync(self, *, timeout: float = 10.0, attempt_timeout: float = 3.0) -> SyncClient:
+        """The same for threads; ``with`` closes it."""
+        return SyncClient(self.options(timeout=timeout, attempt_timeout=attempt_timeout))
 
     def options(self, *, timeout: float = 10.0, attempt_timeout: float = 3.0) -> Options:
         """For a client that is made otherwise."""
