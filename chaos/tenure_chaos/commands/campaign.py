@@ -21,6 +21,8 @@ TABLES = (
     ("calls", "call "),
     ("events", "event "),
     ("results", "result "),
+    ("things looked at, by property", "checked for property "),
+    ("things not decided within the search's bounds, by property", "unchecked for property "),
 )
 
 

@@ -45,7 +45,12 @@ def run_seed(seed: int, options: Options | None = None, on: frozenset[str] = mit
     for client in world.clients.values():
         world.counts.update(client.counts)
     violations = [str(violation) for violation in world.violations]
-    violations += [f"{rule}: {what}" for rule, what in rules.check(world.history)]
+    for verdict in rules.judge(world.history):
+        rule = f"property {verdict.number}, {verdict.title}"
+        violations += [f"{rule}: {wrong.what}" for wrong in verdict.wrongs]
+        world.count(f"checked for property {verdict.number:02}", verdict.looked_at)
+        if verdict.undecided:
+            world.count(f"unchecked for property {verdict.number:02}", len(verdict.undecided))
     violations += [
         f"every result is understood: {call.client} {call.name} ended as {call.outcome!r}"
         for call in world.history.calls
