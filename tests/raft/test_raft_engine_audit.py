@@ -24,12 +24,12 @@ OVERRIDDEN = {
     "_SyncObj__changeCluster": ["self", "request"],
     "_SyncObj__setCurrentTerm": ["self", "term", "votedForNodeId"],
 }
-CALLED = ["_SyncObj__onMessageReceived", "_SyncObj__setState", "_isLeader", "_getLeader", "doTick"]
+CALLED = ["_SyncObj__onMessageReceived", "_SyncObj__setState", "doTick"]
 ATTRIBUTES = [
     "_SyncObj__serializer",
     "_SyncObj__newAppendEntriesTime",
-    "_SyncObj__raftLog",
     "_SyncObj__raftState",
+    "_SyncObj__raftCurrentTerm",
     "_SyncObj__noopIDx",
     "_SyncObj__raftCommitIndex",
     "_SyncObj__raftLastApplied",
@@ -80,6 +80,10 @@ def test_every_attribute_that_is_read_or_set_is_one_of_the_package(name: str, re
     private = name.removeprefix("_SyncObj__")
     assert f"self.__{private} = " in inspect.getsource(syncobj.SyncObj)
     assert hasattr(replica, name)
+
+
+def test_the_log_of_the_package_is_our_journal(replica: Replica) -> None:
+    assert replica._SyncObj__raftLog is replica.journal
 
 
 @pytest.mark.parametrize("name", GLOBALS)

@@ -23,7 +23,7 @@ class SimClock:
         self._wall_step_ms = 0
 
     def monotonic(self) -> float:
-        return self._offset_s + self._loop.time() * self.rate
+        return self._offset_s + self._loop.now_s * self.rate
 
     def set_rate(self, rate: float) -> None:
         """Go on at another rate from now on."""
@@ -31,7 +31,7 @@ class SimClock:
         self.rate = rate
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.time() * 1000) + self._wall_step_ms
+        return EPOCH_MS + int(self._loop.now_s * 1000) + self._wall_step_ms
 
     def step_wall(self, by_ms: int) -> None:
         self._wall_step_ms += by_ms

@@ -22,16 +22,19 @@ from typing import Any, Protocol
 class Process:
     """One incarnation of a simulated program: a node or a client."""
 
-    __slots__ = ("alive", "at_death", "incarnation", "name", "parked", "paused")
+    __slots__ = ("alive", "at_death", "context", "incarnation", "name", "parked", "paused")
 
     def __init__(self, name: str, incarnation: int = 0) -> None:
         self.name = name
         self.incarnation = incarnation
         self.alive = True
         self.paused = False
-        self.parked: list[asyncio.Handle] = []
+        self.parked: list[Scheduled] = []
         self.at_death: dict[object, Callable[[], None]] = {}
         """What the world does when it dies, by whose concern it is: a kernel closes connections, for one."""
+        self.context = contextvars.Context()
+        """What its kernel calls it in, when bytes arrive or a disk has finished."""
+        self.context.run(CURRENT.set, self)
 
     def __repr__(self) -> str:
         return f"{self.name}#{self.incarnation}"
@@ -39,6 +42,40 @@ class Process:
 
 CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 """The process in whose name code runs; None is the world itself."""
+
+
+class Scheduled:
+    """A callback to come: what asyncio.Handle and TimerHandle are, without what only a real loop needs."""
+
+    __slots__ = ("_when_s", "args", "callback", "context", "is_cancelled", "process")
+
+    def __init__(
+        self,
+        when_s: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self._when_s = when_s
+        self.callback = callback
+        self.args = args
+        self.is_cancelled = False
+        if context is None:
+            self.context = contextvars.copy_context()
+            self.process = CURRENT.get()
+        else:
+            self.context = context
+            self.process = context.get(CURRENT)
+
+    def when(self) -> float:
+        return self._when_s
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
 
 
 class Sockets(Protocol):
@@ -62,12 +99,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._now = 0.0
-        self._queue: collections.deque[asyncio.Handle] = collections.deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.now_s = 0.0
+        self._queue: collections.deque[Scheduled] = collections.deque()
+        self._timers: list[tuple[float, int, Scheduled]] = []
         self._timer_number = 0
         self.sockets: Sockets | None = None
         self.steps = 0
+        self._stopping = False
         self.failures: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _loop, context: self.failures.append(context))
         self._tasks: list[asyncio.Task[Any]] = []
@@ -95,12 +133,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # -- time and callbacks
 
     def time(self) -> float:
-        return self._now
+        return self.now_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Scheduled:
+        handle = Scheduled(self.now_s, callback, args, context)
         self._queue.append(handle)
         return handle
 
@@ -112,8 +150,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., Any],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+    ) -> Scheduled:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -121,32 +159,36 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., Any],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Scheduled:
+        handle = Scheduled(when, callback, args, context)
         self._timer_number += 1
         heapq.heappush(self._timers, (when, self._timer_number, handle))
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when they come up."""
-
     def _run_once(self) -> None:
-        queue, timers = self._queue, self._timers
-        if not queue:
-            while timers and timers[0][2].cancelled():
-                heapq.heappop(timers)
-            if not timers:
-                if not getattr(self, "_stopping", False):
-                    raise Stalled("no callback is ready and no timer is set")
+        """Everything up to and with the next moment at which the loop is told to stop."""
+        queue, timers, pop = self._queue, self._timers, heapq.heappop
+        while True:
+            if not queue:
+                while timers and timers[0][2].is_cancelled:
+                    pop(timers)
+                if not timers:
+                    if not self._stopping:
+                        raise Stalled("no callback is ready and no timer is set")
+                    return
+                now = self.now_s = max(self.now_s, timers[0][0])
+                while timers and timers[0][0] <= now:
+                    queue.append(pop(timers)[2])
+            self._run_batch(queue)
+            if self._stopping:
                 return
-            self._now = max(self._now, timers[0][0])
-            while timers and timers[0][0] <= self._now:
-                queue.append(heapq.heappop(timers)[2])
+
+    def _run_batch(self, queue: "collections.deque[Scheduled]") -> None:
         for _ in range(len(queue)):
             handle = queue.popleft()
-            if handle.cancelled():
+            if handle.is_cancelled:
                 continue
-            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            process = handle.process
             if process is not None:
                 if not process.alive:
                     continue
@@ -154,7 +196,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     process.parked.append(handle)
                     continue
             self.steps += 1
-            handle._run()
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler(
+                    {"message": f"exception in {handle.callback!r}", "exception": error}
+                )
 
     # -- processes
 
@@ -176,9 +225,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def spawn(self, process: Process, call: Callable[..., Any], *args: Any) -> None:
         """Run ``call(*args)`` soon, as that process."""
-        context = contextvars.copy_context()
-        context.run(CURRENT.set, process)
-        self.call_soon(call, *args, context=context)
+        self.call_soon(call, *args, context=process.context)
 
     # -- sockets
 

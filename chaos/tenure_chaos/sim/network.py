@@ -6,13 +6,12 @@ connection is reset; a link that is clogged delivers late. The two directions of
 """
 
 import asyncio
-import contextvars
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tenure_chaos.sim.loop import CURRENT, Process, VirtualLoop
+from tenure_chaos.sim.loop import Process, VirtualLoop
 
 
 @dataclass
@@ -151,7 +150,10 @@ class Network:
     # -- links
 
     def link(self, source: str, target: str) -> Link:
-        return self._links.setdefault((source, target), Link())
+        found = self._links.get((source, target))
+        if found is None:
+            found = self._links[source, target] = Link()
+        return found
 
     def cut(self, source: str, target: str) -> None:
         self.link(source, target).cut = True
@@ -230,9 +232,7 @@ class Network:
         self.later(target, arrival - self.loop.time(), target.arrive, data)
 
     def later(self, endpoint: Endpoint, delay_s: float, call: Callable[..., Any], *args: Any) -> None:
-        context = contextvars.copy_context()
-        context.run(CURRENT.set, endpoint.owner)
-        self.loop.call_later(delay_s, call, *args, context=context)
+        self.loop.call_later(delay_s, call, *args, context=endpoint.owner.context)
 
     def forget(self, endpoint: Endpoint) -> None:
         self.endpoints.pop(endpoint, None)

@@ -5,6 +5,7 @@ knows when it may leave (pump.py); what it has committed comes out through `Cons
 """
 
 import logging
+import math
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -55,10 +56,13 @@ class Consensus:
         self.peers = tuple(sorted(peers))
         self.journal = journal
         self.offices = 0
+        self.behind = False
+        """There is more to apply than the last tick took."""
         self._clock = clock
         self._options = options
         self._user = user
         self._on = on
+        self._own_sync = mitigations.OWN_SYNC in on
         self._early: Outbox = []
         self._held: Outbox = []
         self._linked: set[str] = set()
@@ -114,10 +118,14 @@ class Consensus:
         """Leader, and all that earlier leaders committed is applied: the own no-op is."""
         return self._office is not None and self.replica.applied_index >= self.replica.no_op_index
 
-    @property
-    def behind(self) -> bool:
-        """There is more to apply than one tick took."""
-        return self.replica.applied_index < self._apply_limit()
+    def due_s(self) -> float:
+        """When a tick would do something of its own accord; until then only messages and syncs give it
+        work. In the past if something is overdue.
+        """
+        office, replica = self._office, self.replica
+        if office is None:
+            return max(replica.campaign_due_s, self._election.waits_until_s(replica.term))
+        return -math.inf if office.owes_commit_index else replica.lead_due_s()
 
     @property
     def last_number(self) -> int:
@@ -140,7 +148,7 @@ class Consensus:
     def tick(self) -> None:
         """Let timers run out, the commit index advance and committed entries be applied."""
         with self.replica.entered():
-            self.replica.doTick(0)
+            self.replica.tick()
 
     def append(self, command: bytes) -> int:
         """As leader: add an entry to the log and send it; the answer is its index. It is not durable yet."""
@@ -178,6 +186,14 @@ class Consensus:
         self._election.hint(now_s)
         self.replica.campaign_at(now_s + delay_s)
         return delay_s
+
+    def may_wait(self, peer: str, message: wire.Consensus) -> bool:
+        """Whether it makes no difference if this message is delivered later, before the next tick."""
+        return (
+            type(message) is wire.AppendReply
+            and self._office is not None
+            and self._office.tells_nothing_new(peer, message)
+        )
 
     def take_early(self) -> Outbox:
         """What promises nothing of this node's disk and may leave at once: a leader's own messages, as long
@@ -253,9 +269,12 @@ class Consensus:
 
     def apply_committed(self) -> None:
         replica = self.replica
-        if self._office is not None and mitigations.OWN_SYNC in self._on:
+        if self._office is not None and self._own_sync:
             self._office.count_own_copy_when_durable()
         limit = self._apply_limit()
+        self.behind = replica.applied_index < limit
+        if not self.behind:
+            return
         until_s = self._clock.monotonic() + APPLY_SLICE_S
         while replica.applied_index < limit:
             command, index, term = replica.entry(replica.applied_index + 1)
@@ -263,11 +282,12 @@ class Consensus:
             self._user.on_apply(index, term, command)
             if self._clock.monotonic() >= until_s:
                 break
+        self.behind = replica.applied_index < limit
 
     def _apply_limit(self) -> int:
         """Committed, and durable here, so that a restart never takes back what could be read."""
         commit = self.replica.commit_index
-        return min(commit, self.journal.durable_index) if mitigations.OWN_SYNC in self._on else commit
+        return min(commit, self.journal.durable_index) if self._own_sync else commit
 
     # -- elections
 

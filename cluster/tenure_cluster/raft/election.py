@@ -16,6 +16,7 @@ order of names before the others, so that they do not split the vote. A wrong hi
 question: the other followers still hear their leader.
 """
 
+import math
 from collections.abc import Callable, Collection
 from enum import Enum
 
@@ -121,6 +122,12 @@ class Election:
         base_s = HINT_RETRY_S if now_s < self._hint_until_s else self._timeout_min_s / 2
         self._ask_again_s = now_s + base_s * (1 + self._random())
         return Move.ASK
+
+    def waits_until_s(self, term: int) -> float:
+        """Before this time there is nothing to do in `term` though the timer has run out."""
+        if self._asked_term == term and not self._is_majority(len(self._granted)):
+            return self._ask_again_s
+        return -math.inf
 
     def pre_vote_granted(self, peer: str, asked_term: int) -> bool:
         """A pre-vote has come; whether it completes a majority, so that the timer should be looked at

@@ -14,6 +14,7 @@ consensus.py.
 
 import functools
 import hashlib
+import math
 import zlib
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -34,7 +35,8 @@ AUDITED_SHA256: Final = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7
 APPLY_SLICE_S: Final = 0.01
 """Applying holds the event loop no longer than this, save for the entry that it is in."""
 
-_ROLES: Final[dict[int, Role]] = {0: "follower", 1: "candidate", 2: "leader"}
+_LEADER: Final = 2
+_ROLES: Final[dict[int, Role]] = {0: "follower", 1: "candidate", _LEADER: "leader"}
 
 
 class PackageNotAudited(Exception):
@@ -197,6 +199,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         self.clock = clock
         self.term_unsynced = False
         self._owner = owner
+        self._whole_tick_s = self._quorum_until_s = -math.inf
         self._members = {peer: _Member(peer) for peer in peers}
         conf = SyncObjConf(
             autoTick=False,
@@ -270,6 +273,36 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     # -- private state
 
+    def tick(self) -> None:
+        """One tick of the package, or only the applying where the rest of it would do nothing: that is, while
+        no timer has run out (L3, L4) and a leader has nothing to count. A whole tick comes every second, for
+        the sake of its timer for the journal.
+        """
+        now_s = self.clock.monotonic()
+        if self.is_leader:
+            settled = now_s <= self.lead_due_s() and self.commit_index >= self.last_index
+        else:
+            settled = now_s <= self._SyncObj__raftElectionDeadline
+        if settled and now_s < self._whole_tick_s:
+            self._owner.apply_committed()
+        else:
+            self._whole_tick_s = now_s + 1.0
+            self.doTick(0)
+            self._quorum_until_s = self._followed_until_s()
+
+    def _followed_until_s(self) -> float:
+        """L4: when a leader steps down if nobody answers any more."""
+        heard = sorted(self._SyncObj__lastResponseTime.values(), reverse=True)
+        if not heard:
+            return math.inf
+        until_s: float = heard[(len(heard) - 1) // 2] + self.conf.leaderFallbackTimeout
+        return until_s
+
+    @property
+    def standing(self) -> tuple[int, Node | None, int]:
+        """Role, leader and term as the package has them; of use only to see that one has changed."""
+        return self._SyncObj__raftState, self._SyncObj__raftLeader, self._SyncObj__raftCurrentTerm
+
     def receive(self, peer: str, message: dict[str, Any]) -> None:
         """Hand a message to the package. X2-X4: only known members, only the shapes that consensus.py
         makes."""
@@ -277,8 +310,8 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def log(self) -> Journal:
-        journal: Journal = self._SyncObj__raftLog
-        return journal
+        """What the package has as its log too, since it was given this for one (createJournal)."""
+        return self.journal
 
     @property
     def role(self) -> Role:
@@ -286,16 +319,16 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def is_leader(self) -> bool:
-        return bool(self._isLeader())
+        return bool(self._SyncObj__raftState == _LEADER)
 
     @property
     def term(self) -> int:
-        term: int = self.raftCurrentTerm
+        term: int = self._SyncObj__raftCurrentTerm
         return term
 
     @property
     def leader_id(self) -> str | None:
-        leader = self._getLeader()
+        leader = self._SyncObj__raftLeader
         return None if leader is None else leader.id
 
     @property
@@ -307,7 +340,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def commit_index(self) -> int:
-        index: int = self.raftCommitIndex
+        index: int = self._SyncObj__raftCommitIndex
         return index
 
     @commit_index.setter
@@ -317,7 +350,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def applied_index(self) -> int:
-        index: int = self.raftLastApplied
+        index: int = self._SyncObj__raftLastApplied
         return index
 
     @applied_index.setter
@@ -327,20 +360,20 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def first_index(self) -> int:
-        return self.log[0][1]
+        return self.journal[0][1]
 
     @property
     def last_index(self) -> int:
-        return self.log[-1][1]
+        return self.journal[-1][1]
 
     def term_at(self, index: int) -> int | None:
         """The term of the entry at `index`; None if the log does not hold it."""
-        log = self.log
+        log = self.journal
         position = index - log[0][1]
         return log[position][2] if 0 <= position < len(log) else None
 
     def entry(self, index: int) -> Entry:
-        log = self.log
+        log = self.journal
         return log[index - log[0][1]]
 
     def match_index(self, peer: str) -> int:
@@ -351,6 +384,23 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         """1.4: evidence of a quorum counts from when the answered question was sent, not from when an
         answer came."""
         self._SyncObj__lastResponseTime[self._members[peer]] = sent_s
+
+    @property
+    def campaign_due_s(self) -> float:
+        """L3: when the election timer of a node that does not lead runs out."""
+        deadline_s: float = self._SyncObj__raftElectionDeadline
+        return deadline_s
+
+    def lead_due_s(self) -> float:
+        """When a leader owes a heartbeat, or (L4) may have been without a quorum for too long: not later than
+        that, since answers since the last whole tick are not counted.
+        """
+        heartbeat_s: float = self._SyncObj__newAppendEntriesTime
+        return min(heartbeat_s, self._quorum_until_s)
+
+    def postpone_heartbeat(self) -> None:
+        """L13: whoever has just been sent something needs no heartbeat before another period is over."""
+        self._SyncObj__newAppendEntriesTime = self.clock.monotonic() + self.conf.appendEntriesPeriod
 
     def step_down(self, term: int) -> None:
         """L4: a higher term in any answer, as in Raft; the package looks at requests only."""

@@ -91,11 +91,26 @@ class Leadership:
 
     def replicate(self, *, heartbeat: bool, announce: bool = False) -> None:
         """Send every follower what it lacks. `heartbeat`: at least something; `announce`: at least a new
-        commit index."""
+        commit index. Whoever was sent anything needs no heartbeat for another period.
+        """
         shared: _Shared = {}
+        all_fed = True
         for peer, follower in self.followers.items():
-            if peer in self._linked:
-                self._feed(peer, follower, shared, heartbeat=heartbeat, announce=announce)
+            if peer in self._linked and not self._feed(
+                peer, follower, shared, heartbeat=heartbeat, announce=announce
+            ):
+                all_fed = False
+        if all_fed:
+            self._replica.postpone_heartbeat()
+
+    @property
+    def owes_commit_index(self) -> bool:
+        """Whether a follower that could be told has not been sent the commit index."""
+        commit = self._replica.commit_index
+        for peer, follower in self.followers.items():
+            if follower.commit_sent < commit and peer in self._linked and follower.mode is not Mode.SNAPSHOT:
+                return True
+        return False
 
     def link_up(self, peer: str) -> None:
         """Nothing is known about what went over the connection before this one."""
@@ -111,15 +126,17 @@ class Leadership:
         *,
         heartbeat: bool = False,
         announce: bool = False,
-    ) -> None:
-        """L12: as much as the window allows; L5: never the same thing twice in one call."""
+    ) -> bool:
+        """L12: as much as the window allows; L5: never the same thing twice in one call. Answers whether
+        anything was sent that the follower's log takes part in.
+        """
         if follower.mode is not Mode.SNAPSHOT and follower.next_index <= self._replica.first_index:
             follower.begin_snapshot(self._source.on_snapshot_needed(peer))
             heartbeat = True
         if follower.mode is Mode.SNAPSHOT:
             if heartbeat and follower.may_heartbeat:
                 self._source.on_snapshot_heartbeat(peer)
-            return
+            return False
         now_s, last, commit = (
             self._replica.clock.monotonic(),
             self._replica.last_index,
@@ -142,6 +159,7 @@ class Leadership:
             sent = True
         if sent:
             follower.commit_sent = commit
+        return sent
 
     def _append(self, next_index: int, shared: _Shared, *, empty: bool) -> wire.Append:
         if (message := shared.get((next_index, empty))) is not None:
@@ -188,6 +206,17 @@ class Leadership:
         """
         known = self.followers[peer].answered(number)
         return (known and term == self._replica.term) or mitigations.TERM_TAGS not in self._on
+
+    def tells_nothing_new(self, peer: str, message: wire.AppendReply) -> bool:
+        """Whether an answer is merely evidence of being followed, and its follower lacks nothing."""
+        follower = self.followers[peer]
+        return (
+            message.ok
+            and message.term == self._replica.term
+            and message.next_index <= follower.match_index + 1
+            and follower.mode is Mode.STREAM
+            and follower.next_index > self._replica.last_index
+        )
 
     def append_reply(self, peer: str, message: wire.AppendReply) -> None:
         follower = self.followers[peer]

@@ -15,7 +15,8 @@ A round is one turn of the event loop, without waiting:
 
 Proposals that come while a round is under way fill the next entry: throughput rises with the number of
 callers, at one sync a round and node. Rounds are run when there is something to do, coalesced by the loop,
-and on a timer.
+and by a timer when the consensus has something due: a heartbeat, an election, a commit index to be told.
+Between them the timer only looks at the clock, so an idle node costs next to nothing.
 
 While a sync is slow a leader still sends heartbeats, which promise nothing new, but no longer than the
 maximum election timeout: a leader whose disk hangs shall be replaced. An error of a sync ends the node at
@@ -24,6 +25,7 @@ once, before anything that waited for it leaves.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection
 from typing import Final, ParamSpec, Protocol
 
@@ -48,7 +50,14 @@ logger = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 
 TICK_S: Final = 0.02
-"""Period of the timer: how late an election timer, a heartbeat or a commit index may be on an idle node."""
+"""How late followers may learn of a commit index on an idle leader, and the time after which a round that
+left something due is followed by another one."""
+
+GRAIN_S: Final = 0.001
+"""The timer runs out so much later than what it waits for, so that this is certain to be due then."""
+
+LOOKS_PER_STALL: Final = 5
+"""Looks at the clock, at least, in the span from which it counts as a stall that nobody looked."""
 
 INBOUND_BYTES_MAX: Final = 16 << 20
 """Messages that wait for a round; beyond, nothing is read from any peer until the round."""
@@ -114,6 +123,8 @@ class Pump:
         self._on_fatal = on_fatal
         self._on = on
         self._timeout_max_s = options.election_timeout_max_ms / 1000
+        self._stall_s = options.election_timeout_min_ms / 2000
+        self._look_s = self._stall_s / LOOKS_PER_STALL
         self._transport: Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbound: list[tuple[str, wire.Consensus | None]] = []
@@ -121,12 +132,13 @@ class Pump:
         self._deferred: list[Callable[[], None]] = []
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf
         self._syncing_since_s: float | None = None
         self._held: Outbox = []
         self._heartbeat_s = 0.0
         self._observed_s = 0.0
         self._office = 0
-        self._told: tuple[Role, str | None, int] = ("follower", None, 0)
+        self._standing: object = None
 
     # -- life
 
@@ -140,7 +152,7 @@ class Pump:
     def start(self) -> None:
         """Run rounds."""
         assert self._loop is not None
-        self._timer = self._loop.call_later(TICK_S, self._on_timer)
+        self._wake_by(math.inf)
         self.kick()
 
     def end(self) -> None:
@@ -210,13 +222,14 @@ class Pump:
         self._barrier(consensus)
         if self.stopped:
             return
-        if consensus.office is not None and len(self.reads):
+        if not self.reads.idle and consensus.office is not None:
             answered = quorum_number(consensus.office.answered(), self._voters)
             self.reads.advance(answered, consensus.replica.applied_index)
         self._answer()
         self.snapshots.make_if_due()
         if consensus.behind or (self.proposals.queued and not self.proposals.appended):
             self.kick()
+        self._wake_by(consensus.due_s())
 
     def _deliver(self, consensus: Consensus) -> None:
         inbound, self._inbound, self._inbound_bytes = self._inbound, [], 0
@@ -322,28 +335,53 @@ class Pump:
             self.cluster_clock.observe(now_s)
         return gap_s
 
+    def _wake_by(self, due_s: float) -> None:
+        """Have the timer run out when this is due, and in time for the next look at the clock. Only what has
+        just been looked at may be overdue.
+        """
+        if due_s >= self._timer_at_s:
+            return
+        now_s = self._observed_s
+        at_s = min(due_s if due_s > now_s else now_s + TICK_S, now_s + self._look_s) + GRAIN_S
+        if at_s < self._timer_at_s:
+            assert self._loop is not None
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at_s = at_s
+            self._timer = self._loop.call_later(at_s - now_s, self._on_timer)
+
     def _on_timer(self) -> None:
+        self._timer, self._timer_at_s = None, math.inf
         if self.stopped:
             return
         assert self._loop is not None
-        assert self.consensus is not None
-        self._timer = self._loop.call_later(TICK_S, self._on_timer)
+        consensus = self.consensus
+        assert consensus is not None
         gap_s = self._observe()
+        due_s = math.inf
         if self._syncing_since_s is not None:
-            self._heartbeat_while_syncing(self.consensus, self._syncing_since_s)
-        elif gap_s > self._options.election_timeout_min_ms / 2000:
+            due_s = self._heartbeat_while_syncing(consensus, self._syncing_since_s)
+        elif gap_s > self._stall_s:
             # L3: after a pause, read what the peers have sent meanwhile before any timer is looked at.
             self._loop.call_later(0.001, self.kick)
-        else:
-            self.consensus.heartbeat(announce_only=True)
+        elif (due_s := consensus.due_s()) < self._observed_s:
+            consensus.heartbeat(announce_only=True)
             self._turn()
+            due_s = math.inf
+        if not self.stopped:
+            self._wake_by(due_s)
 
-    def _heartbeat_while_syncing(self, consensus: Consensus, since_s: float) -> None:
-        now_s = self._clock.monotonic()
-        if now_s - since_s < self._timeout_max_s and now_s >= self._heartbeat_s:
-            self._heartbeat_s = now_s + self._options.heartbeat_ms / 1000
+    def _heartbeat_while_syncing(self, consensus: Consensus, since_s: float) -> float:
+        """Answers when the next one is due."""
+        now_s = self._observed_s
+        if consensus.office is None or now_s - since_s >= self._timeout_max_s:
+            return math.inf
+        due_s = max(self._heartbeat_s, consensus.due_s())
+        if due_s < now_s:
+            due_s = self._heartbeat_s = now_s + self._options.heartbeat_ms / 1000
             consensus.heartbeat()
             self._send(consensus.take_early())
+        return due_s
 
     # -- offices
 
@@ -363,11 +401,11 @@ class Pump:
                 self.cluster_clock = ClusterClock(base_ms, self._clock.monotonic(), stall_after_s)
                 self.proposals.begin_office(base_ms)
             self._office = office
-        told = (replica.role, replica.leader_id, replica.term)
-        if told != self._told:
-            self._told = told
+        standing = replica.standing
+        if standing != self._standing:
+            self._standing = standing
             if self._listener.on_role is not None:
-                self.tell(self._listener.on_role, *told)
+                self.tell(self._listener.on_role, replica.role, replica.leader_id, replica.term)
 
     def _last_stamp_ms(self, consensus: Consensus) -> int:
         """The greatest stamp in the log, which is the last one, since stamps never fall along it."""
@@ -410,6 +448,9 @@ class Pump:
         if self._inbound_bytes > INBOUND_BYTES_MAX:
             assert self._transport is not None
             self._transport.pause(True)
+        elif self.reads.idle and self.consensus is not None and self.consensus.may_wait(peer, message):
+            # The answer to a heartbeat is not worth a round: the next one, or the next heartbeat's, hears it.
+            return
         self.kick()
 
     def on_payload(self, peer: str, epoch: int, body: bytes) -> None:

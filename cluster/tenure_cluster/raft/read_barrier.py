@@ -54,6 +54,10 @@ class ReadBarrier:
         self._new.append(settle)
 
     @property
+    def idle(self) -> bool:
+        return not (self._new or self._rounds or self._confirmed)
+
+    @property
     def wants_round(self) -> bool:
         return bool(self._new)
 
