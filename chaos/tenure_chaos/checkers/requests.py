@@ -2,12 +2,16 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from typing import Final
 
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.holding import belief_follows_a_grant
 from tenure_chaos.checkers.reading import Findings, Wrong, called_key, key_of
 from tenure_chaos.history import CallRecord, Effect
+
+PLACE_LOST: Final = frozenset(("session_expired", "no_session", "lost"))
+"""Refusals of an acquire that had a place in the queue, and lost it before its turn."""
 
 
 def a_request_is_granted_once(facts: Facts) -> Findings:
@@ -66,6 +70,8 @@ def what_failed_has_no_effect(facts: Facts) -> Findings:
     """11: what was refused, or was said not to have been executed, has no effect in the log, ever."""
     for found in _unexplained(facts, "refused"):
         assert found.call is not None
+        if found.effect.result == "Waiting" and found.call.code in PLACE_LOST:
+            continue
         yield Wrong(
             f"effect {found.n}, {found.effect.command} {found.effect.result}, is of call "
             f"{found.call.number}, which was answered {found.call.outcome} {found.call.code}",
