@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -65,6 +65,8 @@ class SimClient:
         """Chance that an answer is lost on its way and its connection with it."""
         self.duplicate_request = 0.0
         """Chance that an attempt which may be repeated arrives a second time."""
+        self.on_death: Callable[[], None] = lambda: None
+        """What its death means to whoever watches it."""
         self._nodes = {f"http://{node}": nodes[node] for node in nodes}
         self._endpoints = self._fresh_endpoints()
         self._open: dict[Exchange, None] = {}
@@ -157,6 +159,7 @@ class SimClient:
     def die(self, *, silent: bool) -> None:
         """The process is killed and its memory gone; ``process`` is the one that may be started in its
         place. ``silent``: the whole machine stops, so nobody closes its connections."""
+        self.on_death()
         self.loop.kill(self.process)
         left, self._open = self._open, {}
         if not silent:

@@ -84,13 +84,14 @@ class Exchange:
         if self._answered is None:
             self._client.counts["duplicate request delivered"] += 1
         self._served_by = node.process
-        node.process.at_death[self] = lambda: self._fail_from_node("closed")
+        self._served_by.at_death[self] = lambda: self._fail_from_node("closed")
         self._task = self._client.loop.create_task(self._serve())
 
     async def _serve(self) -> None:
         attempt, node = self._attempt, self._node
         answer = await node.serve(attempt.method, attempt.target, attempt.body)
-        node.process.at_death.pop(self, None)
+        if self._served_by is not None:
+            self._served_by.at_death.pop(self, None)
         if self._answered is None:
             return
         if self._client.rng.random() < self._client.lose_reply:

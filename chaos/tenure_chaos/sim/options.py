@@ -64,6 +64,10 @@ class Options:
     think_s: float = 0.5
     ttl_ms: tuple[int, ...] = (3_000, 5_000, 10_000)
     snapshot_entries: int = 200
+    tail_entries: int = 1_000
+    """Entries that stay in the log though a snapshot covers them."""
+    piece_bytes: int = 262_144
+    """Of a snapshot, that are written or sent at a time."""
     segment_bytes: int = 262_144
     entry_bytes_max: int = 131_072
     clock_rate_bound: float = 0.005
@@ -119,8 +123,10 @@ class Options:
             safety_s=rng.choice((60.0, 120.0, 300.0)),
             faults=chosen,
             fault_gap_s=rng.choice((1.0, 3.0, 8.0)),
-            think_s=rng.choice((0.1, 0.4, 1.0)),
+            think_s=rng.choice((0.2, 0.8, 2.0)),
             snapshot_entries=rng.choice((10, 50, 200, 1_000)),
+            tail_entries=rng.choice((2, 10, 1_000)),
+            piece_bytes=rng.choice((512, 4_096, 262_144)),
             segment_bytes=rng.choice((65_536, 65_536, 262_144)),
             clock_rate_bound=rng.choice((0.0, 0.001, 0.005)),
             lose_reply=rng.choice((0.0, 0.0, 0.02, 0.1)),

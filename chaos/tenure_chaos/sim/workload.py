@@ -1,177 +1,66 @@
-"""What clients do in the field: hold, renew, write, pause, lose answers, give up, and come late."""
+"""What clients do in the field: hold, renew, write, pause, lose answers, give up, die, and come late."""
 
-import asyncio
-from dataclasses import dataclass
-from typing import Any
+import contextvars
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
-import msgspec
+from tenure_chaos.sim.loop import Process
+from tenure_chaos.sim.workloads.batching import batch
+from tenure_chaos.sim.workloads.guarding import guard
+from tenure_chaos.sim.workloads.holding import hold, keep, wait
+from tenure_chaos.sim.workloads.looking import look
+from tenure_chaos.sim.workloads.mishaps import mishap
+from tenure_chaos.sim.workloads.program import Program
+from tenure_chaos.sim.workloads.registers import use_register
+from tenure_chaos.sim.workloads.shared import use_session
 
-from tenure import _requests
-from tenure._requests import Request
-from tenure.errors import ClusterUnavailable, LeaseLost, LeaseUnavailable, OutcomeUnknown, TenureError
-from tenure_chaos.history import CallRecord
-from tenure_chaos.sim.client import SimClient
-from tenure_chaos.sim.world import World
-
-MARGIN_S = 0.25
-
-
-@dataclass
-class Holding:
-    """What a client has been granted, and until when it may believe so by its own clock."""
-
-    key: str
-    lease_id: str
-    token: int
-    ttl_ms: int
-    valid_until: float
-    lease: dict[str, Any]
+KINDS: Final[Mapping[str, Callable[[Program], Awaitable[None]]]] = {
+    "hold": hold,
+    "wait": wait,
+    "keep": keep,
+    "guard": guard,
+    "register": use_register,
+    "session": use_session,
+    "batch": batch,
+    "look": look,
+    "mishap": mishap,
+}
 
 
-class Worker:
-    """One client's endless work."""
+DOWN_S: Final = (0.05, 1.0, 12.0)
+"""How long a client that has died stays away, on average: one of these."""
 
-    def __init__(self, world: World, client: SimClient) -> None:
-        self.world = world
-        self.client = client
-        self.number = 0
-        self.stopping = False
+
+class Worker(Program):
+    """One client's endless work, from its first process to its last."""
 
     async def run(self) -> None:
-        rng = self.client.rng
+        """The work of one process. A fault of it is a fault of the harness."""
+        await self._guarded(self._run())
+
+    async def _run(self) -> None:
+        world, client, options = self.world, self.client, self.world.options
+        client.on_death = self.forget_everything
+        client.lose_reply, client.duplicate_request = options.lose_reply, options.duplicate_request
+        if options.crash_client_s:
+            after_s = self.rng.expovariate(1.0 / options.crash_client_s)
+            contextvars.Context().run(world.loop.call_later, after_s, self._crash, client.process)
         while not self.stopping:
-            await asyncio.sleep(rng.expovariate(1.0 / self.world.options.think_s))
-            roll = rng.random()
-            key = f"k{rng.randrange(self.world.options.keys)}"
-            if roll < 0.80:
-                await self._episode(key)
-            elif roll < 0.86:
-                await self.call(_requests.lease(key), key=key)
-            elif roll < 0.90:
-                await self.call(_requests.record(key), key=key)
-            elif roll < 0.94:
-                await self.call(_requests.queue(key), key=key)
-            elif roll < 0.97:
-                await self.call(_requests.validate(key=key, token=rng.randint(1, 50)), key=key)
-            elif self.world.options.breaks:
-                await self.call(_requests.break_(key=key, reason="simulated"), key=key)
+            await self.sleep(self.rng.expovariate(1.0 / options.think_s))
+            kind = self.rng.choice(options.work)
+            world.count(f"work {kind}")
+            await KINDS[kind](self)
 
-    async def _episode(self, key: str) -> None:
-        rng = self.client.rng
-        held = await self._acquire(key)
-        if held is None:
+    def _crash(self, process: Process) -> None:
+        """The process dies, or the machine under it does. Another begins a while later, knowing nothing."""
+        world, client = self.world, self.client
+        if process is not client.process or self.stopping:
             return
-        for _ in range(rng.randint(0, 4)):
-            await asyncio.sleep(rng.uniform(0.0, held.ttl_ms / 1000 * rng.choice((0.3, 0.3, 0.6, 1.2))))
-            roll = rng.random()
-            if roll < 0.55:
-                if not await self._renew(held):
-                    return
-            elif roll < 0.95:
-                await self._commit(held)
-            else:
-                break
-        if rng.random() < 0.8:
-            await self.call(
-                _requests.release(lease_id=held.lease_id), key=key, token=held.token, lease_id=held.lease_id
-            )
+        fault = world.begin_fault("crash client", client.name)
+        client.die(silent=self.chance(0.3))
 
-    async def _acquire(self, key: str) -> Holding | None:
-        rng = self.client.rng
-        self.number += 1
-        request_id = f"{self.client.name}-{self.number}"
-        ttl_ms = rng.choice(self.world.options.ttl_ms)
-        body = {
-            "key": key,
-            "owner": self.client.name,
-            "ttl_ms": ttl_ms,
-            "request_id": request_id,
-        }
-        wait_s = rng.choice((0.0, 0.0, 3.0, 20.0))
-        wait_until = self.client.clock.monotonic() + wait_s if wait_s else None
-        record, answer, sent_at = await self.call(_requests.acquire(body, wait_until), **body, wait_s=wait_s)
-        while record.outcome == "ok" and answer["status"] == "waiting" and wait_until is not None:
-            if self.client.clock.monotonic() >= wait_until or rng.random() < 0.1:
-                break
-            record, answer, sent_at = await self.call(
-                _requests.acquire(body, wait_until), **body, wait_s=wait_s
-            )
-        if record.outcome != "ok" or answer["status"] != "granted":
-            if record.outcome in ("unknown", "ok") or record.doubtful:
-                await self.call(_requests.abandon(request_id=request_id), request_id=request_id, key=key)
-            return None
-        if rng.random() < 0.03:
-            await self.call(_requests.abandon(request_id=request_id), request_id=request_id, key=key)
-            return None
-        lease = answer["lease"]
-        return Holding(
-            key,
-            lease["lease_id"],
-            lease["token"],
-            ttl_ms,
-            self._valid_until(sent_at, lease["expires_in_ms"]),
-            lease,
-        )
+        def begin_again() -> None:
+            world.end_fault(fault)
+            world.loop.spawn(client.process, lambda: world.loop.create_task(self.run()))
 
-    def _valid_until(self, sent_at: float, remaining_ms: int) -> float:
-        rho = self.world.options.clock_rate_bound
-        return sent_at + remaining_ms / 1000 * (1 - rho) / (1 + rho) - MARGIN_S
-
-    async def _renew(self, held: Holding) -> bool:
-        record, answer, sent_at = await self.call(
-            _requests.renew(lease_id=held.lease_id), key=held.key, token=held.token, lease_id=held.lease_id
-        )
-        if record.outcome == "ok":
-            until = self._valid_until(sent_at, answer["lease"]["expires_in_ms"])
-            held.valid_until = max(held.valid_until, until)
-        return record.outcome != "refused"
-
-    async def _commit(self, held: Holding) -> None:
-        rng = self.client.rng
-        self.number += 1
-        body: dict[str, Any] = {
-            "key": held.key,
-            "lease_id": held.lease_id,
-            "token": held.token,
-            "mode": "current",
-            "value": f"{self.client.name}/{self.number}",
-            "require_live": rng.random() < 0.7,
-        }
-        if rng.random() < 0.7:
-            body["op_id"] = f"{self.client.name}-op-{self.number}"
-        await self.call(_requests.commit(body), **body)
-
-    async def call(self, request: Request[Any], **asked: Any) -> tuple[CallRecord, dict[str, Any], float]:
-        """Ask, and write down what was asked and what became of it."""
-        world = self.world
-        record = CallRecord(
-            len(world.history.calls), self.client.name, request.name, asked, world.loop.time()
-        )
-        world.history.calls.append(record)
-        answer: dict[str, Any] = {}
-        sent_at = 0.0
-        call = self.client.begin(request)
-        try:
-            value, sent_at = await self.client.drive(call)
-            answer = record.answer = msgspec.to_builtins(value)
-            record.outcome = "ok"
-            record.answered_attempt_at = (
-                world.loop.time() - (self.client.clock.monotonic() - sent_at) / self.client.clock.rate
-            )
-        except OutcomeUnknown:
-            record.outcome = "unknown"
-        except ClusterUnavailable as error:
-            record.outcome, record.code = "unavailable", error.code
-        except TenureError as error:
-            record.outcome = "refused"
-            record.code = error.code
-            record.answer = {"detail": str(error)}
-            if isinstance(error, LeaseUnavailable) and error.holder is not None:
-                record.answer["holder"] = {"token": error.holder.token}
-            if isinstance(error, LeaseLost):
-                record.answer["reason"] = error.reason
-        record.doubtful = call.doubtful
-        record.returned_at = world.loop.time()
-        world.count(f"call {request.name} {record.outcome} {record.code}".strip())
-        world.note(f"{self.client.name} {request.name} {asked} -> {record.outcome} {record.code} {answer}")
-        return record, answer, sent_at
+        world.loop.call_later(self.rng.expovariate(1.0 / self.rng.choice(DOWN_S)), begin_again)
