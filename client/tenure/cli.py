@@ -1,7 +1,8 @@
 """``tenure``, the client's command line.
 
 Exit codes: 0 done; 1 refused (held, stale, not found); 2 usage; 3 no leader, unreachable, or the outcome
-unknown.
+unknown; 4 lease lost (``run``: after the command was stopped). Otherwise ``run`` passes the command's own
+code on.
 """
 
 from __future__ import annotations

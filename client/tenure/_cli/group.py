@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import leases, records, status
+from tenure._cli import leases, records, run, status
 from tenure._cli.base import common_options
 
 EPILOG = """\b
 Examples:
   tenure acquire payment/security/42 --ttl 30s --owner agent-a
-  tenure get payment/security/42
+  tenure run nightly-report -- ./report.sh
   tenure status
 \b
 Exit codes: 0 done; 1 refused (held, stale, not found); 2 usage;
-3 no leader, unreachable, or the outcome unknown.
+3 no leader, unreachable, or the outcome unknown; 4 lease lost (run).
 Durations are written as 30s, 500ms, 2m, 1h. Keys may hold slashes."""
 
 
@@ -36,6 +36,7 @@ for _command in (
     leases.list_,
     leases.queue,
     leases.break_,
+    run.run,
     records.commit,
     records.record,
     status.status,

@@ -78,12 +78,12 @@ def acquire(
         settings,
         lambda client: client.acquire(
             key,
-            owner=owner or _default_owner(),
+            owner=owner or default_owner(),
             ttl=ttl / 1000,
             wait=wait / 1000,
             grace=grace / 1000,
             request_id=request_id,
-            metadata=_parse_metadata(metadata),
+            metadata=parse_metadata(metadata),
             mode="shared" if shared else "permit" if slots is not None else "exclusive",
             slots=slots,
         ),
@@ -196,7 +196,7 @@ def break_(settings: Settings, console: Console, key: str, reason: str) -> None:
     )
 
 
-def _default_owner() -> str:
+def default_owner() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -204,7 +204,7 @@ def _default_owner() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _parse_metadata(items: tuple[str, ...]) -> dict[str, str]:
+def parse_metadata(items: tuple[str, ...]) -> dict[str, str]:
     parsed = {}
     for item in items:
         name, equals, value = item.partition("=")

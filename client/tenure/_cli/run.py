@@ -1,0 +1,148 @@
+"""``tenure run``: a command that is started under a lease, and stopped when that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tenure._cli.base import Duration, Settings, command
+from tenure._cli.console import Console
+from tenure._cli.leases import default_owner, parse_metadata
+from tenure.errors import LeaseLost, TenureError
+
+if TYPE_CHECKING:
+    from tenure.aio import Held
+
+KILL_GRACE_MS_MAX = 5_000
+KILL_GRACE_OF_TTL = 1 / 6
+
+
+@command(
+    "run",
+    examples="""\
+tenure run nightly-report -- ./report.sh
+tenure run payment/security/42 --ttl 1m --wait 10m -- python job.py
+tenure run migrate --kill-grace 10s -- alembic upgrade head""",
+)
+@click.argument("key")
+@click.argument("program", metavar="-- COMMAND …", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--ttl",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="How long the lease outlives us.",
+)
+@click.option(
+    "--wait", type=Duration(), default="0", help="How long to wait in the key's queue. [default: not at all]"
+)
+@click.option("--owner", metavar="NAME", help="Label of the holder, for people. [default: user@host]")
+@click.option("--shared", is_flag=True, help="Hold together with other shared holders.")
+@click.option("--slots", type=int, metavar="N", help="Take one permit of a pool of N.")
+@click.option(
+    "--kill-grace",
+    type=Duration(),
+    help="Time between SIGTERM and SIGKILL when the lease can't be kept. [default: a sixth of the TTL, 5s "
+    "at most]",
+)
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Shown to everybody; may be repeated.")
+def run(
+    settings: Settings,
+    console: Console,
+    key: str,
+    program: tuple[str, ...],
+    ttl: int,
+    wait: int,
+    owner: str | None,
+    shared: bool,
+    slots: int | None,
+    kill_grace: int | None,
+    metadata: tuple[str, ...],
+) -> None:
+    """Run COMMAND while holding KEY, and release KEY when it ends.
+
+    The lease is renewed as long as COMMAND runs. If it can't be kept, COMMAND and its process group get
+    SIGTERM, and SIGKILL before anybody else can be granted KEY. Signals are passed on. COMMAND finds
+    TENURE_KEY, TENURE_TOKEN and TENURE_LEASE_ID in its environment.
+
+    Exit codes: COMMAND's own; 128 + N if signal N ended it; 1 if KEY was not acquired; 3 if no node could
+    be reached; 4 if COMMAND was stopped because the lease ended; 126 or 127 if it could not be started.
+    """
+    if shared and slots is not None:
+        raise click.UsageError("--shared and --slots exclude each other")
+    if kill_grace is None:
+        kill_grace = min(KILL_GRACE_MS_MAX, round(ttl * KILL_GRACE_OF_TTL))
+    if kill_grace > ttl / 3:
+        raise click.UsageError(
+            "--kill-grace is more than a third of the TTL: one missed renewal would end all"
+        )
+    terms = {
+        "ttl": ttl / 1000,
+        "wait": wait / 1000,
+        "owner": owner or default_owner(),
+        "mode": "shared" if shared else "exclusive" if slots is None else "permit",
+        "slots": slots,
+        "metadata": parse_metadata(metadata),
+    }
+    work = _run(settings, console, key, list(program), terms, kill_grace_s=kill_grace / 1000)
+    click.get_current_context().exit(asyncio.run(work))
+
+
+async def _run(
+    settings: Settings,
+    console: Console,
+    key: str,
+    program: list[str],
+    terms: dict[str, Any],
+    *,
+    kill_grace_s: float,
+) -> int:
+    from tenure._cli.supervise import LEASE_LOST, supervise
+    from tenure.aio import connect
+
+    def say(text: str) -> None:
+        console.note(f"tenure: {text}")
+
+    async with connect(
+        settings.endpoints, credential=settings.credential(), timeout=settings.timeout_ms / 1000
+    ) as client:
+        held = await _acquired(client.lease(key, **terms).acquire())
+        if isinstance(held, int):
+            return held
+        code = await supervise(held, program, kill_grace_s=kill_grace_s, say=say)
+        try:
+            await held.release()
+        except LeaseLost as lost:
+            if code != LEASE_LOST:
+                say(f"the command had ended, but {lost}")
+            return LEASE_LOST
+        except TenureError as error:
+            say(f"the lease could not be released and ends by itself: {error}")
+        return code
+
+
+async def _acquired(acquiring: Any) -> Held | int:
+    """The handle, or the exit code if a signal came meanwhile: then nothing is left behind."""
+    task: asyncio.Future[Held] = asyncio.ensure_future(acquiring)
+    loop = asyncio.get_running_loop()
+    came: list[int] = []
+
+    def give_up(number: int) -> None:
+        came.append(number)
+        task.cancel()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, give_up, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not came:
+            raise
+        return 128 + came[0]
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
