@@ -104,6 +104,8 @@ class Effects:
         )
         world.history.effects.append(effect)
         world.count(f"result {effect.command} {effect.result}")
+        told = "".join(f", {event['kind']} {event['key']} {event['token']}" for event in effect.events)
+        world.note(f"log {index}.{place} at {at_ms} ms: {effect.command} {effect.result}{told}")
         for event in effect.events:
             world.count(f"event {event['kind']}")
         for mark, reached in _MARKS.items():

@@ -25,6 +25,7 @@ from tenure_chaos.sim.node import PEER_PORT, SimNode
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.raft_rules import RaftRules
 from tenure_chaos.sim.register import Register
+from tenure_chaos.sim.sizes import small
 from tenure_cluster import faults
 from tenure_cluster.raft import Raft, RaftOptions, mitigations
 from tenure_cluster.raft.journal import JournalDamaged
@@ -219,8 +220,10 @@ class World:
     def run(self, main: Any) -> None:
         """Run a coroutine of the world to its end, and close everything."""
         asyncio.set_event_loop(None)
+        options = self.options
         try:
-            self.loop.run_until_complete(main)
+            with small(tail_entries=options.tail_entries, piece_bytes=options.piece_bytes):
+                self.loop.run_until_complete(main)
         finally:
             self.history.duration_s = self.loop.time()
             faults.disarm()
