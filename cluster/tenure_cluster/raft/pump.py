@@ -123,8 +123,7 @@ class Pump:
         self._on_fatal = on_fatal
         self._on = on
         self._timeout_max_s = options.election_timeout_max_ms / 1000
-        self._stall_s = options.election_timeout_min_ms / 2000
-        self._look_s = self._stall_s / LOOKS_PER_STALL
+        self._look_s = options.election_timeout_min_ms / 2000 / LOOKS_PER_STALL
         self._transport: Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbound: list[tuple[str, wire.Consensus | None]] = []
@@ -361,7 +360,7 @@ class Pump:
         due_s = math.inf
         if self._syncing_since_s is not None:
             due_s = self._heartbeat_while_syncing(consensus, self._syncing_since_s)
-        elif gap_s > self._stall_s:
+        elif gap_s > self._options.election_timeout_min_ms / 2000:
             # L3: after a pause, read what the peers have sent meanwhile before any timer is looked at.
             self._loop.call_later(0.001, self.kick)
         elif (due_s := consensus.due_s()) < self._observed_s:
