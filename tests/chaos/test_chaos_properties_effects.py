@@ -207,6 +207,32 @@ def test_an_acquire_that_was_refused_is_granted_after_all() -> Story:
 
 
 @breaks(11)
+def test_a_waiter_that_was_refused_in_the_end_is_granted_later() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k")
+    waiter = story.wait("b", "k")
+    story.calls[-1].outcome, story.calls[-1].code = "refused", "lost"
+    served = story.release(grant, serve=0)
+    assert served is not None
+    assert served.request_id == waiter.request_id
+    story.effect("Tick", {}, "Done", {"ended": 0})
+    return story
+
+
+@keeps(11)
+def test_a_waiter_that_was_queued_may_be_refused_in_the_end() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k")
+    story.wait("b", "k")
+    story.calls[-1].outcome, story.calls[-1].code = "refused", "session_expired"
+    story.queues.clear()
+    left = story.event("queue_left", "k", "b", 0, "session_expired")
+    story.effect("Tick", {}, "Done", {"ended": 0}, (left,))
+    story.release(grant)
+    return story
+
+
+@breaks(11)
 def test_a_renewal_that_was_not_executed_is_in_the_log() -> Story:
     story = Story()
     grant = story.acquire("a", "k")

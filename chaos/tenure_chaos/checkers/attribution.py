@@ -112,19 +112,17 @@ def changes(effect: Effect) -> bool:
     return False
 
 
-def may_act_until(call: CallRecord) -> float:
-    """Until when an effect may come from the call."""
-    match call.outcome:
-        case "ok":
-            return NEVER if call.doubtful else call.returned_at
-        case "unavailable":
-            return -NEVER
-        case "refused":
-            final = (
-                call.name.startswith("commit") and call.asked.get("op_id") and call.code in MACHINE_REFUSALS
-            )
-            return NEVER if call.doubtful and not final else -NEVER
-    return NEVER
+def may_act_until(call: CallRecord, effect: Effect) -> float:
+    """Until when the effect may come from the call."""
+    if call.outcome in ("unknown", "pending"):
+        return NEVER
+    if call.doubtful:
+        remembered = call.outcome == "refused" and call.name.startswith("commit") and call.asked.get("op_id")
+        return -NEVER if remembered and call.code in MACHINE_REFUSALS else NEVER
+    if call.outcome == "ok":
+        return call.returned_at
+    # Who was queued may be refused in the end; then it waits no more.
+    return call.returned_at if call.outcome == "refused" and effect.result == "Waiting" else -NEVER
 
 
 def _broken(effect: Effect, call: CallRecord) -> bool:
@@ -175,15 +173,19 @@ class Attribution:
 
     def calls_of(self, effect: Effect) -> list[CallRecord]:
         """Every call of the effect's request."""
-        return self._calls.get(request_of_effect(effect), [])
+        return self.calls_of_request(request_of_effect(effect))
+
+    def calls_of_request(self, request: Hashable) -> list[CallRecord]:
+        return self._calls.get(request, [])
 
     def asked_since(self, n: int) -> float:
         """When an effect was asked for first, if any call accounts for it; else 0."""
-        at = self._effects[n].first_applied_at
+        effect = self._effects[n]
+        at = effect.first_applied_at
         times = [
             call.invoked_at
-            for call in self.calls_of(self._effects[n])
-            if call.invoked_at <= at <= may_act_until(call)
+            for call in self.calls_of(effect)
+            if call.invoked_at <= at <= may_act_until(call, effect)
         ]
         return min(times, default=0.0)
 
@@ -221,9 +223,9 @@ class Attribution:
                 effect = self._effects[n]
                 at = effect.first_applied_at
                 before = [call for call in calls if call.invoked_at <= at]
-                if any(at <= may_act_until(call) for call in before):
+                if any(at <= may_act_until(call, effect) for call in before):
                     continue
-                certain = [call for call in before if may_act_until(call) < 0]
+                certain = [call for call in before if call.outcome in ("refused", "unavailable")]
                 if not before:
                     yield Unexplained(n, effect, "never asked", None)
                 elif len(certain) == len(before):

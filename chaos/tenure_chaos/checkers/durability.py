@@ -85,7 +85,7 @@ def _compared(facts: Facts, node: NodeState, n: int) -> Iterator[tuple[str, list
     yield "records", sorted(node.records), sorted(records)
     waiters = queues_at(facts, n)
     if waiters is not None:
-        waiting = [(named(*key), request) for key, queue in waiters.items() for _, request in queue]
+        waiting = [(named(*key), waiter.request_id) for key, queue in waiters.items() for waiter in queue]
         yield "waiters", sorted(node.waiting), sorted(waiting)
     low = [
         (name, floor)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tenure_chaos.checkers.attribution import Attribution, Unexplained
+from tenure_chaos.checkers.queues import Queues, Served
 from tenure_chaos.checkers.reading import (
     CLAIM_WINDOW_MS,
     ENDINGS,
@@ -31,7 +32,9 @@ from tenure_chaos.history import CallRecord, Effect, History, named
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One grant. What only an answer of the machine tells (lease_id, ttl_ms …) is empty until one did."""
+    """One grant. What only an answer of the machine tells (lease_id, ttl_ms …) is empty until one did, or the
+    waiter is known.
+    """
 
     key: Key
     token: int
@@ -96,6 +99,8 @@ class Facts:
         """What a check could not decide within its bounds."""
         self.accused: set[Key] = set()
         """Keys of which something wrong was found."""
+        self.served: list[Served] = []
+        self._queues = Queues()
         self._begun: dict[Key, list[int]] = {}
         at, now_ms = 0.0, 0
         for n, effect in enumerate(self.effects):
@@ -103,7 +108,9 @@ class Facts:
             now_ms = max(now_ms, effect.at_ms)
             self.applied_at.append(at)
             self.now_ms.append(now_ms)
-            self._read_events(n, effect)
+            if effect.events:
+                self._read_events(n, effect)
+                self._read_waiters(n, effect)
             self._read_result(n, effect)
 
     def _read_events(self, n: int, effect: Effect) -> None:
@@ -129,6 +136,16 @@ class Facts:
             elif kind == "record_deleted":
                 self.versions.setdefault(key, []).append(Version(n, event["token"], None, event["revision"]))
 
+    def _read_waiters(self, n: int, effect: Effect) -> None:
+        for served in self._queues.apply(n, effect):
+            self.served.append(served)
+            life, waiter = self.life(served.key, served.token), served.waiter
+            if life is not None and waiter is not None and served.sure:
+                life.request_id, life.lease_id = waiter.request_id, waiter.lease_id
+                life.session_id = waiter.session_id or waiter.lease_id
+                life.ttl_ms, life.grace_ms = waiter.ttl_ms, waiter.grace_ms
+                self.by_lease[(life.key[0], life.lease_id)] = life
+
     def _read_result(self, n: int, effect: Effect) -> None:
         if effect.result == "Broken":
             self.breaks.setdefault((effect.fields["tenant"], effect.fields["key"]), []).append(n)
@@ -143,7 +160,7 @@ class Facts:
             if not lease["claim_deadline_ms"]:
                 life.claimed = min(life.claimed, n)
             life.ttl_ms = session["ttl_ms"]
-            if not life.lease_id:
+            if life.lease_id != lease["lease_id"]:
                 life.lease_id, life.session_id = lease["lease_id"], lease["session_id"]
                 life.request_id, life.grace_ms = lease["request_id"], lease["grace_ms"]
                 self.by_lease[(lease["tenant"], life.lease_id)] = life

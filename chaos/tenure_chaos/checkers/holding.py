@@ -39,8 +39,7 @@ def nothing_expires_before_its_deadline(facts: Facts) -> Findings:
     looked = 0
     for life in facts.lives:
         if life.ending != "expired" or not life.session_id:
-            # Of a grant to a waiter that nobody was told of, the session and so the deadline isn't known.
-            continue
+            continue  # Of a waiter that isn't known, nor are the session and its deadline.
         looked += 1
         deadline_ms = facts.deadline_ms(life, life.ended)
         if deadline_ms != NEVER and life.ended_ms < deadline_ms:

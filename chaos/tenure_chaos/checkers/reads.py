@@ -170,6 +170,8 @@ def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
             own = life
 
             def superseded(first: int, last: int) -> bool:
+                if own.began > first:
+                    return True  # A token that nobody was granted yet is stale, or not live.
                 later = any(other.token > token and other.began <= last for other in facts.by_key[key])
                 return later or any(own.began <= n <= last for n in facts.breaks.get(key, ()))
 

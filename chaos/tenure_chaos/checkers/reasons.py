@@ -136,6 +136,8 @@ def _minted(facts: Facts, key: Key, floor: int, last: int) -> bool:
 
 
 def _superseded(facts: Facts, own: Life, last: int) -> bool:
+    if own.began > last:
+        return True  # It was not granted yet, and a token that nobody was granted is stale.
     if any(life.token > own.token and life.began <= last for life in facts.by_key[own.key]):
         return True
     return any(own.began <= n <= last for n in facts.breaks.get(own.key, ()))

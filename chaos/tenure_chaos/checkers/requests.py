@@ -2,16 +2,12 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from typing import Final
 
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.holding import belief_follows_a_grant
 from tenure_chaos.checkers.reading import Findings, Wrong, called_key, key_of
 from tenure_chaos.history import CallRecord, Effect
-
-PLACE_LOST: Final = frozenset(("session_expired", "no_session", "lost"))
-"""Refusals of an acquire that had a place in the queue, and lost it before its turn."""
 
 
 def a_request_is_granted_once(facts: Facts) -> Findings:
@@ -70,14 +66,35 @@ def what_failed_has_no_effect(facts: Facts) -> Findings:
     """11: what was refused, or was said not to have been executed, has no effect in the log, ever."""
     for found in _unexplained(facts, "refused"):
         assert found.call is not None
-        if found.effect.result == "Waiting" and found.call.code in PLACE_LOST:
-            continue
         yield Wrong(
             f"effect {found.n}, {found.effect.command} {found.effect.result}, is of call "
             f"{found.call.number}, which was answered {found.call.outcome} {found.call.code}",
             _key(found.effect),
         )
     return sum(call.outcome in ("refused", "unavailable") for call in facts.history.calls)
+
+
+def nobody_is_granted_what_was_refused(facts: Facts) -> Findings:
+    """11: a waiter whose request was refused in the end, for certain, is not granted later."""
+    looked = 0
+    for life in facts.lives:
+        if not life.request_id:
+            continue
+        scope = "" if life.session_id == life.lease_id else life.session_id
+        calls = facts.attribution.calls_of_request(("acquire", life.key[0], scope, life.request_id))
+        looked += bool(calls)
+        before = [call for call in calls if call.returned_at < life.began_at]
+        under_way = len(before) < sum(call.invoked_at <= life.began_at for call in calls)
+        if not before or under_way or any(call.doubtful or call.outcome == "unknown" for call in before):
+            continue
+        last = max(before, key=lambda call: call.returned_at)
+        if last.outcome == "refused":
+            yield Wrong(
+                f"effect {life.began} grants {life.name} to {life.request_id}, which call {last.number} was "
+                f"refused ({last.code})",
+                life.key,
+            )
+    return looked
 
 
 def every_effect_was_asked_for(facts: Facts) -> Findings:

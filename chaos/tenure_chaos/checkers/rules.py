@@ -52,6 +52,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
     ),
     11: (
         requests.what_failed_has_no_effect,
+        requests.nobody_is_granted_what_was_refused,
         reasons.held_names_a_holder,
         reasons.lost_leases_are_over,
         reasons.lost_in_the_log_is_over,
