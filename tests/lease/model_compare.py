@@ -138,6 +138,8 @@ class Comparison:
         self.counts[name] += 1
         self.counts["steps"] += 1
         kinds = [event["kind"] for event in events]
+        for kind in kinds:
+            self.counts[f"event {kind}"] += 1
         for first, second in itertools.pairwise(kinds):
             self.counts[f"{first} then {second}"] += 1
 

@@ -227,7 +227,7 @@ class Model(Writes):
         self.waiters.append(waiter)
         self.mark_idle_keys()
         for key in wanted["keys"]:
-            self.event(wanted["tenant"], "queue_joined", key, wanted["owner"], 0)
+            self.event(wanted["tenant"], "queue_joined", key, wanted["owner"], 0, "", wanted["mode"])
         return self.waiting(waiter)
 
     def confirmed(self, lease: Row) -> Row:
@@ -340,15 +340,25 @@ class Model(Writes):
                 return refusal
             session = self.session(c["tenant"], c["session_id"])
             assert session is not None
+            told = self.first_in_its_second(session)
             self.extend(session, c["ttl_ms"])
+            held = matching(self.leases, tenant=c["tenant"], session_id=c["session_id"])
+            for lease in held if told and len(held) <= 16 else []:
+                self.tell(lease, "renewed")
             return self.session_is(session)
         lease = self.present(c["tenant"], c["lease_id"])
         if lease is None:
             return self.lost(c["tenant"], c["lease_id"])
         session = self.session(c["tenant"], lease["session_id"])
         assert session is not None
+        if self.first_in_its_second(session):
+            self.tell(lease, "renewed")
         self.extend(session, c["ttl_ms"])
         return {"is": "Renewed", "grant": self.shown(lease)}
+
+    def first_in_its_second(self, session: Row) -> bool:
+        last = session["deadline_ms"] - session["ttl_ms"]
+        return last < self.time and last // 1000 < self.time // 1000
 
     def extend(self, session: Row, ttl_ms: int | None) -> None:
         if ttl_ms is not None:

@@ -191,14 +191,30 @@ class State:
 
     # Small changes.
 
-    def event(self, tenant: str, kind: str, key: str, owner: str, token: int, detail: str = "") -> int:
+    def event(
+        self,
+        tenant: str,
+        kind: str,
+        key: str,
+        owner: str,
+        token: int,
+        detail: str = "",
+        mode: str = "",
+        slot: int = 0,
+    ) -> int:
         revision = self.revisions.get(tenant, 0) + 1
         self.revisions[tenant] = revision
         happened = {"tenant": tenant, "revision": revision, "kind": kind, "key": key, "owner": owner}
         self.events.append(
-            happened | {"token": token, "at_ms": self.time, "wall_ms": self.wall, "detail": detail}
+            happened
+            | {"token": token, "at_ms": self.time, "wall_ms": self.wall, "detail": detail}
+            | {"mode": mode, "slot": slot}
         )
         return revision
+
+    def tell(self, lease: Row, kind: str, detail: str = "") -> int:
+        words = (lease["owner"], lease["token"], detail, lease["mode"], lease["slot"])
+        return self.event(lease["tenant"], kind, lease["key"], *words)
 
     def state_of_key(self, tenant: str, key: str) -> Row:
         state = self.key(tenant, key)
@@ -245,7 +261,7 @@ class State:
                 self.sessions.remove(session)
         self.mark_idle_keys()
         for key in waiter["keys"]:
-            self.event(waiter["tenant"], "queue_left", key, waiter["owner"], 0, why)
+            self.event(waiter["tenant"], "queue_left", key, waiter["owner"], 0, why, waiter["mode"])
 
     def open(self, wanted: Row, session_id: str, ttl_ms: int, private: bool, deadline_ms: int) -> Row:
         session = {
@@ -279,7 +295,7 @@ class State:
         state |= {"mode": mode, "slots": slots, "blocked_until_ms": 0}
         alone = mode != "shared"
         self.raise_floor(state, slot, token, lease_id if alone else "", wanted["owner"] if alone else "")
-        revision = self.event(tenant, "granted", key, wanted["owner"], token)
+        revision = self.event(tenant, "granted", key, wanted["owner"], token, "", mode, slot)
         lease = {
             "tenant": tenant,
             "lease_id": lease_id,
@@ -324,7 +340,7 @@ class State:
         """End a lease and put that into the event stream; the key is not handed on yet."""
         kind = {"expired": "expired", "broken": "broken"}.get(reason, "released")
         self.end(lease, reason)
-        self.event(lease["tenant"], kind, lease["key"], lease["owner"], lease["token"], detail)
+        self.tell(lease, kind, detail)
 
 
 def waiter_item_id(waiter: Row) -> str:

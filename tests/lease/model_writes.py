@@ -27,6 +27,8 @@ class Writes(State):
                 self.writer(c),
                 c["token"],
                 refusal.get("code", "mode_conflict"),
+                "",
+                c["slot"],
             )
         if op_id is not None:
             answered = {"tenant": tenant, "key": key, "op_id": op_id, "answer": answer, "at_ms": self.time}
@@ -97,7 +99,7 @@ class Writes(State):
         state = self.key(tenant, key)
         assert state is not None
         owner = self.writer(c)
-        revision = self.event(tenant, "committed", key, owner, c["token"])
+        revision = self.event(tenant, "committed", key, owner, c["token"], "", "", c["slot"])
         state["guard_mode"] = c["mode"]
         state["guards"][c["slot"]] |= {"last_token": c["token"], "last_seq": c["seq"] or 0}
         if c["value"] is not None:

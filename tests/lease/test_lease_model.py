@@ -69,6 +69,9 @@ MARKS = [
     "expired then granted",
     "broken then granted",
     "queue_left then granted",
+    "granted then granted",
+    "acquire ModeConflict",
+    "event renewed",
     "restarts",
 ]
 """What a campaign must have met at least MARK_MIN times; one that stayed too tame has shown little."""

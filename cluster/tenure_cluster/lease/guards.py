@@ -68,7 +68,7 @@ def commit(step: Step, asked: Commit) -> Result:
     if refusal is not None:
         code = refusal.code if isinstance(refusal, CommitRefused) else "mode_conflict"
         owner = _owner(step, asked, guard)
-        step.emit("commit_refused", asked.tenant, asked.key, owner, asked.token, code)
+        step.emit("commit_refused", asked.tenant, asked.key, owner, asked.token, code, "", asked.slot)
         result = refusal
     else:
         assert state is not None
@@ -188,7 +188,7 @@ def _owner(step: Step, asked: Commit, guard: Guard) -> str:
 def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committed:
     table = step.table
     owner = _owner(step, asked, guard)
-    revision = step.emit("committed", asked.tenant, asked.key, owner, asked.token)
+    revision = step.emit("committed", asked.tenant, asked.key, owner, asked.token, "", "", asked.slot)
     written = replace(guard, last_token=asked.token, last_seq=asked.seq or 0)
     guards = {**state.guards, asked.slot: written}
     table.put_key_state(replace(state, guards=guards, guard_mode=asked.mode))

@@ -144,7 +144,7 @@ def grant(
     slot = _free_slot(table, tenant, key) if wanted.mode == PERMIT else 0
     joins = first is not None and wanted.mode == SHARED
     token = first.token if first is not None and joins else step.mint(tenant)
-    revision = step.emit("granted", tenant, key, wanted.owner, token)
+    revision = step.emit("granted", tenant, key, wanted.owner, token, "", wanted.mode, slot)
     lease = Lease(
         tenant,
         lease_id,
@@ -256,7 +256,7 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
         )
     )
     detail = detail or ("" if reason in ("released", "expired") else reason)
-    step.emit(_EVENT_OF_REASON[reason], tenant, key, lease.owner, lease.token, detail)
+    step.tell(_EVENT_OF_REASON[reason], lease, detail)
 
 
 # Handing on

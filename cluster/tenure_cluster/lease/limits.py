@@ -69,6 +69,9 @@ HOLDERS_PER_KEY_MAX: Final = 1_000
 """Most shared holders of one key, and most slots of a pool: a command that touches a key looks at all of
 them, and a break ends all of them in one entry."""
 
+RENEWED_TOLD_MAX: Final = 16
+"""The renewal of a session is told of each of its leases if it has no more than these."""
+
 HOLDERS_NAMED_MAX: Final = 10
 """Most holders, and most waiters, that an answer to an acquire names."""
 

@@ -41,7 +41,7 @@ def drop_waiter(step: Step, waiter: Waiter, cause: str) -> None:
     if waiter.private:
         table.remove_session((tenant, waiter.session_id))
     refresh_idleness(step, tenant, key)
-    step.emit("queue_left", tenant, key, waiter.owner, 0, cause)
+    step.emit("queue_left", tenant, key, waiter.owner, 0, cause, waiter.mode)
 
 
 def drop_dead(step: Step, tenant: TenantId, key: Key) -> None:

@@ -47,7 +47,7 @@ def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull
         table.add_session((tenant, waiter.session_id), session)
     table.add_waiter(waiter)
     refresh_idleness(step, tenant, key)
-    step.emit("queue_joined", tenant, key, waiter.owner, 0)
+    step.emit("queue_joined", tenant, key, waiter.owner, 0, "", waiter.mode)
     return waiting(step, waiter)
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
 from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
@@ -124,8 +125,11 @@ def renew(step: Step, asked: Renew) -> Result:
     if isinstance(lease, Lost):
         return lease
     ref = (lease.tenant, lease.session_id)
-    renewed = _renewed(step, table.sessions[ref], asked.ttl_ms)
+    session = table.sessions[ref]
+    renewed = _renewed(step, session, asked.ttl_ms)
     table.replace_session(ref, renewed)
+    if _to_be_told(step, session):
+        step.tell("renewed", lease)
     return Renewed(Grant(lease, renewed))
 
 
@@ -141,7 +145,18 @@ def _renew_session(step: Step, tenant: TenantId, session_id: SessionId, ttl_ms: 
         return session
     renewed = _renewed(step, session, ttl_ms)
     table.replace_session((session.tenant, session.session_id), renewed)
-    return SessionIs(renewed, table.lease_count(tenant, session_id))
+    leases = table.lease_count(tenant, session_id)
+    if leases <= limits.RENEWED_TOLD_MAX and _to_be_told(step, session):
+        for lease in table.leases_in(tenant, session_id):
+            step.tell("renewed", lease)
+    return SessionIs(renewed, leases)
+
+
+def _to_be_told(step: Step, session: Session) -> bool:
+    """Whether the renewal of a session as it was is told: the first in each second of cluster time. What is
+    known of the last renewal is the deadline that it left."""
+    last_ms = session.deadline_ms - session.ttl_ms
+    return last_ms < step.now_ms and last_ms // 1_000 != step.now_ms // 1_000
 
 
 def _renewed(step: Step, session: Session, ttl_ms: int | None) -> Session:

@@ -3,7 +3,7 @@
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event, EventKind
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Revision, Tenant, TenantId
+from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Lease, Revision, Tenant, TenantId
 
 
 class InvariantBroken(Exception):
@@ -27,16 +27,42 @@ class Step:
         return self.table.tenants.get(tenant) or Tenant(tenant, 0, 0)
 
     def emit(
-        self, kind: EventKind, tenant: TenantId, key: Key, owner: str, token: FencingToken, detail: str = ""
+        self,
+        kind: EventKind,
+        tenant: TenantId,
+        key: Key,
+        owner: str,
+        token: FencingToken,
+        detail: str = "",
+        mode: str = "",
+        slot: int = 0,
     ) -> Revision:
         """Record that something happened, at the tenant's next revision."""
         counters = self.counters(tenant)
         revision = counters.revision + 1
         self.table.tenants[tenant] = Tenant(counters.tenant, counters.last_token, revision)
         self.events.append(
-            Event(counters.tenant, revision, kind, key, owner, token, self.now_ms, self.wall_ms, detail)
+            Event(
+                counters.tenant,
+                revision,
+                kind,
+                key,
+                owner,
+                token,
+                self.now_ms,
+                self.wall_ms,
+                detail,
+                mode,
+                slot,
+            )
         )
         return revision
+
+    def tell(self, kind: EventKind, lease: Lease, detail: str = "") -> Revision:
+        """Record that something happened to a lease."""
+        return self.emit(
+            kind, lease.tenant, lease.key, lease.owner, lease.token, detail, lease.mode, lease.slot
+        )
 
     def tokens_left(self, tenant: TenantId) -> bool:
         """Whether another token can be minted."""

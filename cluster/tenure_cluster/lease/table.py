@@ -294,6 +294,16 @@ class LeaseTable:
     def session(self, tenant: TenantId, session_id: SessionId) -> Session | None:
         return self.sessions.get((tenant, session_id))
 
+    def leases_in(self, tenant: TenantId, session_id: SessionId) -> list[Lease]:
+        """The leases of a session in the order of their grants."""
+        ref = (tenant, session_id)
+        session = self.sessions.get(ref)
+        if session is None:
+            return []
+        if session.private:
+            return [self.leases[ref]] if ref in self.leases else []
+        return [self.leases[(tenant, lease_id)] for lease_id in self.indexes.session_leases.get(ref, ())]
+
     def lease_count(self, tenant: TenantId, session_id: SessionId) -> int:
         """How many leases a session holds."""
         ref = (tenant, session_id)
