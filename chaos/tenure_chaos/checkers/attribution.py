@@ -142,7 +142,9 @@ DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
 }
 """By the name of a call: whether this effect of its request is what it was told of."""
 
-ONE_BY_ONE: Final = frozenset(("release", "break", "delete_record", "close_session"))
+ONE_BY_ONE: Final = frozenset(
+    ("renew", "renew_session", "release", "break", "delete_record", "close_session")
+)
 """Each call that was told so has an effect of its own."""
 
 
@@ -215,20 +217,43 @@ class Attribution:
         return told
 
     def unexplained(self) -> Iterator[Unexplained]:
-        """Every effect that no call accounts for."""
+        """Every effect that no call accounts for. A call that was sent once accounts for one effect of a
+        kind, before its answer; an attempt in doubt for any that come.
+        """
         for request, numbers in self.effects.items():
-            calls = self._calls.get(request, [])
+            calls = sorted(self._calls.get(request, []), key=lambda call: call.returned_at)
             self.looked_at += len(numbers)
+            used: set[tuple[int, str]] = set()
             for n in numbers:
                 effect = self._effects[n]
                 at = effect.first_applied_at
                 before = [call for call in calls if call.invoked_at <= at]
-                if any(at <= may_act_until(call, effect) for call in before):
-                    continue
-                certain = [call for call in before if call.outcome in ("refused", "unavailable")]
-                if not before:
+                by = _accounts_for(before, effect, used)
+                if by is not None:
+                    used.add((by.number, effect.result))
+                elif not before:
                     yield Unexplained(n, effect, "never asked", None)
-                elif len(certain) == len(before):
-                    yield Unexplained(n, effect, "refused", certain[-1])
                 else:
-                    yield Unexplained(n, effect, "answered", before[-1])
+                    yield _blamed(n, effect, before)
+
+
+def _accounts_for(before: list[CallRecord], effect: Effect, used: set[tuple[int, str]]) -> CallRecord | None:
+    """The call that the effect is of: rather one that is over soon; one in doubt only if there is none."""
+    at = effect.first_applied_at
+    in_doubt = None
+    for call in before:
+        until = may_act_until(call, effect)
+        if until == NEVER:
+            in_doubt = call
+        elif at <= until and (call.number, effect.result) not in used:
+            return call
+    return in_doubt
+
+
+def _blamed(n: int, effect: Effect, before: list[CallRecord]) -> Unexplained:
+    at = effect.first_applied_at
+    failed = [call for call in before if call.outcome in ("refused", "unavailable")]
+    then = [call for call in failed if at <= call.returned_at]
+    if then or len(failed) == len(before):
+        return Unexplained(n, effect, "refused", (then or failed)[-1])
+    return Unexplained(n, effect, "answered", before[-1])
