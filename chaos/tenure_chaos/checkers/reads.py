@@ -173,8 +173,6 @@ def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
                 if own.began > first:
                     return True  # A token that nobody was granted yet is stale, or not live.
                 later = any(other.token > token and other.began <= last for other in facts.by_key[key])
-                # Of a key that has no state yet every token is stale, also one that it will give later.
-                unborn = first < own.began
-                return later or unborn or any(own.began <= n <= last for n in facts.breaks.get(key, ()))
+                return later or any(own.began <= n <= last for n in facts.breaks.get(key, ()))
 
             yield key, f"token {token} is stale", superseded
