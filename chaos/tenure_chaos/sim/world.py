@@ -9,6 +9,7 @@ import errno
 import hashlib
 import random
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -245,7 +246,10 @@ class World:
                     self.violation("no stray exceptions", f"{task.get_name()}: {_where(error)}")
 
     def _close(self) -> None:
-        self.loop.discard_tasks()
+        with warnings.catch_warnings():
+            # What a killed process had not begun yet never is.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self.loop.discard_tasks()
         self.loop.close()
 
 
