@@ -20,8 +20,8 @@ FLOOR_AT_FIRST_WRITE = Mutant(
         ),
         Edit(
             f"{_GUARDS}:_judge",
-            "if asked.token > guard.floor or not guard.lease_id or asked.lease_id != guard.lease_id:",
-            "if asked.token == guard.floor and asked.lease_id != guard.lease_id:",
+            "if asked.token > guard.floor or not _of_the_floor(step, asked, state, guard):",
+            "if asked.token == guard.floor and not _of_the_floor(step, asked, state, guard):",
         ),
         Edit(
             f"{_GUARDS}:_accept",
@@ -55,7 +55,7 @@ FLOOR_IGNORED = Mutant(
         ),
         Edit(
             f"{_GUARDS}:_judge",
-            "if asked.token > guard.floor or not guard.lease_id or asked.lease_id != guard.lease_id:",
+            "if asked.token > guard.floor or not _of_the_floor(step, asked, state, guard):",
             "if asked.token > guard.floor:",
         ),
         Edit(

@@ -85,6 +85,13 @@ REAPER_DOES_NOT_CHECK_AGAIN = Mutant(
             "if session is None:",
         ),
         Edit(
+            f"{_EXPIRING}:_Batch._session",
+            "expire_lease(self.step, lease)",
+            "from tenure_cluster.lease.holding import end_lease\n"
+            "        end_lease(self.step, lease, 'expired')\n"
+            "        serve(self.step, lease.tenant, lease.key)",
+        ),
+        Edit(
             f"{_EXPIRING}:_Batch._claim",
             "if lease is not None and 0 < lease.claim_deadline_ms == item.deadline_ms:",
             "if lease is not None:",
@@ -98,8 +105,8 @@ GRANT_WHILE_HELD = Mutant(
     (
         Edit(
             f"{_ACQUIRING}:_try",
-            "if lease is not None or blocked_until_ms:",
-            "if (lease is not None or blocked_until_ms) and (lease is None or lease.token % 4):",
+            "if not _is_free(step, tenant, key, family):",
+            "if not _is_free(step, tenant, key, family) and step.counters(tenant).last_token % 4:",
         ),
     ),
 )

@@ -9,14 +9,7 @@ _QUEUEING = "tenure_cluster.lease.queueing"
 WAITER_NOT_CHECKED = Mutant(
     "waiter granted without checking its session again",
     "a key is handed to the first in its queue, whose session may be over, or who may have fallen silent",
-    (
-        Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),
-        Edit(
-            f"{_HOLDING}:settle",
-            "drop_dead(step, tenant, key)",
-            "pass",
-        ),
-    ),
+    (Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),),
 )
 
 LAST_COME_FIRST_SERVED = Mutant(
@@ -57,6 +50,13 @@ NO_CLAIM_WINDOW = Mutant(
             "replace(table.sessions[ref], deadline_ms=claim_deadline_ms)",
             "replace(table.sessions[ref], deadline_ms=step.now_ms + table.sessions[ref].ttl_ms)",
         ),
+        Edit(
+            f"{_HOLDING}:_grant_waiter",
+            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)",
+            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)\n"
+            "    if waiter.private:\n"
+            "        table.watch_session(ref)",
+        ),
     ),
 )
 
@@ -69,11 +69,7 @@ WAITER_FORGOTTEN = Mutant(
             "serve(step, lease.tenant, lease.key)",
             "pass",
         ),
-        Edit(
-            f"{_HOLDING}:settle",
-            "serve(step, tenant, key)",
-            "pass",
-        ),
+        Edit(f"{_HOLDING}:settle", "serve(step, tenant, key)", "bury(step, tenant, key)"),
     ),
 )
 
