@@ -1,4 +1,4 @@
-"""The search agrees with trying every order, on histories small enough for that."""
+"""The search agrees with trying every order on small histories; the model of a key allows what it should."""
 
 import itertools
 import random
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenure_chaos.checkers.linearizability import NEVER, Model, Operation, check
+from tenure_chaos.model import KEY, Answered, Asked
 
 
 def step(state: int, asked: Any, answer: Any) -> Sequence[int]:
@@ -109,3 +110,90 @@ def test_the_search_is_bounded_and_says_so() -> None:
 def test_a_long_sequential_history_is_quick(count: int) -> None:
     history = [Operation(("write", n), "ok", 2 * n, 2 * n + 1) for n in range(count)]
     assert check(REGISTER, history).steps <= 2 * count + 1
+
+
+GRANT_1 = (Asked("acquire"), Answered("granted", 1))
+GRANT_2 = (Asked("acquire"), Answered("granted", 2))
+RELEASE_1 = (Asked("release", 1), Answered("released"))
+BREAK_1 = (Asked("break"), Answered("broken", 1))
+BREAK_FREE = (Asked("break"), Answered("broken"))
+ONCE = Asked("commit", 1, "a", True, "once")
+ACCEPTED = Answered("accepted")
+
+
+def write(value: str | None, seq: int = 0, mode: str = "current", live: bool = True) -> Asked:
+    return Asked("commit", 1, value, live, mode, seq)
+
+
+def explained(*pairs: tuple[Asked, Answered]) -> bool:
+    """Whether the model allows these one after another."""
+    operations = [Operation(*pair, 2 * n, 2 * n + 1) for n, pair in enumerate(pairs)]
+    return check(KEY, operations).verdict == "linearizable"
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [GRANT_1, GRANT_2],  # The first may have expired.
+        [GRANT_1, (Asked("acquire"), Answered("held", 1)), (Asked("acquire"), Answered("again", 1))],
+        [GRANT_1, (Asked("renew", 1), Answered("renewed")), RELEASE_1, (Asked("renew", 1), Answered("lost"))],
+        [GRANT_1, RELEASE_1, (Asked("release", 1), Answered("over")), (Asked("get"), Answered("free"))],
+        [GRANT_1, (write("a"), ACCEPTED), (Asked("record"), Answered("record", 1, "a"))],
+        [
+            GRANT_1,
+            (write("a"), ACCEPTED),
+            (write(None), ACCEPTED),
+            (Asked("record"), Answered("record", 1, "a")),
+        ],
+        [GRANT_1, RELEASE_1, (write("a", live=False), ACCEPTED)],
+        [GRANT_1, RELEASE_1, (write("a"), Answered("not_live"))],
+        [GRANT_1, RELEASE_1, GRANT_2, (write("a", live=False), Answered("stale_token"))],
+        [GRANT_1, BREAK_1, (write("a", live=False), Answered("stale_token"))],
+        [GRANT_1, RELEASE_1, BREAK_FREE, (write("a", live=False), Answered("stale_token"))],
+        [GRANT_1, (ONCE, ACCEPTED), (ONCE, Answered("token_used"))],
+        [
+            GRANT_1,
+            (write("a", 4, "sequence"), ACCEPTED),
+            (write("b", 4, "sequence"), Answered("seq_replayed")),
+        ],
+        [
+            GRANT_1,
+            (write("a"), ACCEPTED),
+            (Asked("delete"), Answered("deleted")),
+            (Asked("record"), Answered("none")),
+        ],
+    ],
+)
+def test_the_model_allows(pairs: list[tuple[Asked, Answered]]) -> None:
+    assert explained(*pairs)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [GRANT_2, RELEASE_1],
+        [GRANT_2, (Asked("acquire"), Answered("granted", 2))],
+        [GRANT_2, (Asked("acquire"), Answered("granted", 1))],
+        [GRANT_1, GRANT_2, (Asked("renew", 1), Answered("renewed"))],
+        [GRANT_1, RELEASE_1, (Asked("acquire"), Answered("held", 1))],
+        [GRANT_1, RELEASE_1, (Asked("acquire"), Answered("again", 1))],
+        [GRANT_1, RELEASE_1, RELEASE_1],
+        [GRANT_1, (Asked("get"), Answered("held", 2))],
+        [GRANT_1, RELEASE_1, (Asked("get"), Answered("held", 1))],
+        [GRANT_1, RELEASE_1, (write("a"), ACCEPTED)],
+        [GRANT_1, GRANT_2, (write("a", live=False), ACCEPTED)],
+        [GRANT_1, BREAK_1, (write("a", live=False), ACCEPTED)],
+        [GRANT_1, BREAK_1, BREAK_1],
+        [GRANT_1, (write("a"), Answered("stale_token"))],
+        [GRANT_1, (write("a"), Answered("not_live")), (Asked("renew", 1), Answered("renewed"))],
+        [GRANT_1, (ONCE, ACCEPTED), (ONCE, ACCEPTED)],
+        [GRANT_1, (ONCE, Answered("token_used"))],
+        [GRANT_1, (write("a", 4, "sequence"), ACCEPTED), (write("b", 3, "sequence"), ACCEPTED)],
+        [GRANT_1, (write("a", 4, "sequence"), Answered("seq_replayed"))],
+        [GRANT_1, (write("a"), ACCEPTED), (Asked("record"), Answered("record", 1, "b"))],
+        [GRANT_1, (write("a"), ACCEPTED), (Asked("record"), Answered("none"))],
+        [(Asked("delete"), Answered("deleted"))],
+    ],
+)
+def test_the_model_refuses(pairs: list[tuple[Asked, Answered]]) -> None:
+    assert not explained(*pairs)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from tenure_chaos.checkers.facts import Facts
-from tenure_chaos.checkers.linearizability import Operation, Verdict, check
+from tenure_chaos.checkers.linearizability import Operation, check
 from tenure_chaos.checkers.reading import Findings, Key, Wrong, called_key, text, told_value
-from tenure_chaos.history import CallRecord, Effect, History
+from tenure_chaos.history import CallRecord, Effect
 from tenure_chaos.model import KEY, Answered, Asked
 
 STEPS_MAX: Final = 200_000
@@ -38,14 +38,6 @@ def linearizable_per_key(facts: Facts) -> Findings:
             first = min(stuck, key=lambda operation: operation.returned_at)
             yield Wrong(f"{key[1]}: no order of its {len(operations)} calls explains {first}", key)
     return looked
-
-
-def verdicts(history: History) -> dict[Verdict, int]:
-    """How many keys were decided which way; an "unknown" counts as unchecked and must be reported."""
-    counts: dict[Verdict, int] = {"linearizable": 0, "not_linearizable": 0, "unknown": 0}
-    for operations in operations_by_key(Facts(history)).values():
-        counts[check(KEY, operations, steps_max=STEPS_MAX).verdict] += 1
-    return counts
 
 
 def operations_by_key(facts: Facts) -> dict[Key, list[Operation]]:
