@@ -6,7 +6,6 @@ ends when it is killed, and its times are those of its own clock.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from tenure import _requests
 from tenure._handle import HandleLife, State
 from tenure._requests import Request
 from tenure_chaos.sim.client import SimClient
-from tenure_chaos.sim.workload import Worker
+from tenure_chaos.sim.workloads.calls import USUALLY, Caller, How
 from tenure_chaos.sim.world import World
 
 T = TypeVar("T")
@@ -97,18 +96,25 @@ class Actor:
         self.world.loop.resume(self.client.process)
 
     def vanish(self) -> None:
-        """Its machine is gone for good; nobody closes its connections."""
+        """Its machine is gone; nobody closes its connections. What begins later is a new process."""
         self.world.note(f"{self.host} vanishes")
-        self.world.loop.kill(self.client.process)
+        self.client.die(silent=True)
+
+    def die(self) -> None:
+        """SIGKILL: its connections are closed. What begins later is a new process."""
+        self.world.note(f"{self.host} is killed")
+        self.client.die(silent=False)
 
     # -- calls
 
-    async def ask(self, request: Request[Any], **asked: Any) -> Said:
-        """One call with all its attempts. ``asked`` is what the history keeps of it."""
-        return await self.begin(self._ask(request, asked))
+    async def ask(self, request: Request[Any], how: How = USUALLY, /, **asked: Any) -> Said:
+        """One call with all its attempts. The history keeps its body, and ``asked`` beside it."""
+        return await self.begin(self.asking(request, how, **asked))
 
-    async def _ask(self, request: Request[Any], asked: dict[str, Any]) -> Said:
-        record, answer, sent_at = await Worker(self.world, self.client).call(request, **asked)
+    async def asking(self, request: Request[Any], how: How = USUALLY, /, **asked: Any) -> Said:
+        """The same, for what this program does already."""
+        asked = {**(request.body or {}), **asked}
+        record, answer, sent_at = await Caller(self.world, self.client).call(request, how, **asked)
         return Said(record.outcome, record.code, answer or record.answer, sent_at)
 
     def new_request_id(self) -> str:
@@ -124,7 +130,7 @@ class Actor:
     async def _acquire(self, body: dict[str, Any], wait_s: float) -> Said:
         wait_until = self.now + wait_s if wait_s else None
         while True:
-            said = await self._ask(_requests.acquire(body, wait_until), {**body, "wait_s": wait_s})
+            said = await self.asking(_requests.acquire(body, wait_until), wait_s=wait_s)
             waiting = said.ok and said.answer["status"] == "waiting"
             if not waiting or wait_until is None or self.now >= wait_until:
                 return said
@@ -142,7 +148,21 @@ class Actor:
         return str(said.answer["session"]["session_id"])
 
     async def renew_session(self, session_id: str) -> Said:
-        return await self.ask(_requests.renew_session(session_id=session_id))
+        return await self.begin(self._renew_session(session_id))
+
+    async def _renew_session(self, session_id: str) -> Said:
+        return await self.asking(_requests.renew_session(session_id=session_id), How(named="renew_session"))
+
+    def keep_session(self, session_id: str, every_s: float) -> asyncio.Future[None]:
+        """Renew it for as long as that helps. Done when the session is over; cancel it to stop."""
+        return self.begin(self._keep_session(session_id, every_s))
+
+    async def _keep_session(self, session_id: str, every_s: float) -> None:
+        while (await self._renew_session(session_id)).outcome != "refused":
+            await asyncio.sleep(every_s / self.client.clock.rate)
+
+    async def close_session(self, session_id: str) -> Said:
+        return await self.ask(_requests.close_session(session_id))
 
     async def holder(self, key: str) -> dict[str, Any] | None:
         """Who holds the key, by a linearizable read; None if nobody does."""
@@ -196,17 +216,13 @@ class Hold:
 
     async def renew(self) -> Said:
         """One renewal, and what the handle makes of it."""
-        return await self.actor.begin(self._renew(None))
+        return await self.actor.begin(self._renew())
 
-    async def _renew(self, timeout_s: float | None) -> Said:
+    async def _renew(self, timeout_s: float | None = None) -> Said:
         actor, life = self.actor, self.life
         request = _requests.renew(lease_id=self.lease_id)
-        asked = {"key": self.key, "token": self.token, "lease_id": self.lease_id}
-        said = Said("unknown", "timeout")
-        rate = actor.client.clock.rate
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if timeout_s is None else timeout_s / rate):
-                said = await actor._ask(request, asked)
+        how = USUALLY if timeout_s is None else How(timeout_s, timeout_s)
+        said = await actor.asking(request, how, key=self.key, token=self.token)
         now, draw = actor.now, actor.client.rng.random()
         if said.ok:
             remaining_ms = said.answer["lease"]["expires_in_ms"]
@@ -242,17 +258,12 @@ class Hold:
             "require_live": require_live,
             "op_id": self.actor.new_request_id(),
         }
-        return await self.actor.ask(_requests.commit(body), **body)
+        return await self.actor.ask(_requests.commit(body))
 
     async def release(self) -> Said:
         """Stop acting, then give it back."""
         self.life.release_begun(self.actor.now)
-        said = await self.actor.ask(
-            _requests.release(lease_id=self.lease_id),
-            key=self.key,
-            token=self.token,
-            lease_id=self.lease_id,
-        )
+        said = await self.actor.ask(_requests.release(lease_id=self.lease_id), key=self.key, token=self.token)
         if said.outcome in ("ok", "refused"):
             self.life.release_answered(None if said.ok else said.code)
         return said
