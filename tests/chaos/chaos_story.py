@@ -37,6 +37,7 @@ class Waiter:
     ttl_ms: int
     request_id: str
     grace_ms: int
+    session_id: str = ""
 
 
 @dataclass
@@ -220,12 +221,12 @@ class Story:
 
     def _asked(self, grant: Grant | Waiter, *, wait: bool) -> dict[str, Any]:
         lease_id = grant.lease_id if isinstance(grant, Grant) else f"lease-of-{grant.request_id}"
-        private = not isinstance(grant, Grant) or grant.session_id == grant.lease_id
+        private = grant.session_id in ("", lease_id)
         return {
             "keys": [grant.key],
             "lease_ids": [lease_id],
             "owner": grant.client,
-            "session_id": None if private or isinstance(grant, Waiter) else grant.session_id,
+            "session_id": None if private else grant.session_id,
             "ttl_ms": grant.ttl_ms if private else None,
             "request_id": grant.request_id,
             "remember": True,
@@ -244,7 +245,7 @@ class Story:
             "ttl_ms": grant.ttl_ms,
             "request_id": grant.request_id,
         }
-        if isinstance(grant, Grant) and grant.session_id != grant.lease_id:
+        if grant.session_id not in ("", getattr(grant, "lease_id", "")):
             sent["session_id"] = grant.session_id
         return sent
 
@@ -258,10 +259,22 @@ class Story:
         refused = {"outcome": "refused", "code": "held", "answer": answer}
         return self.call(client, "acquire", self._sent(waiter), **{**refused, **became})
 
-    def wait(self, client: str, key: str, *, ttl_ms: int = 5_000) -> Waiter:
+    def open_session(self, client: str, *, ttl_ms: int = 5_000) -> str:
+        """A session; its id."""
+        self.requests += 1
+        session_id = f"session-{self.requests}"
+        grant = Grant(client, "", 0, ttl_ms, "", "", session_id, client, deadline_ms=self.now_ms + ttl_ms)
+        told = {"session": self.told(grant)["session"], "leases": 0}
+        self.effect(
+            "OpenSession", {"session_id": session_id, "owner": client, "ttl_ms": ttl_ms}, "SessionIs", told
+        )
+        self.call(client, "open_session", {"owner": client, "ttl_ms": ttl_ms}, answer=told)
+        return session_id
+
+    def wait(self, client: str, key: str, *, ttl_ms: int = 5_000, session_id: str = "") -> Waiter:
         """Queued."""
         self.requests += 1
-        waiter = Waiter(client, key, ttl_ms, f"{client}-{self.requests}", 0)
+        waiter = Waiter(client, key, ttl_ms, f"{client}-{self.requests}", 0, session_id)
         self.queues.setdefault(key, []).append(waiter)
         joined = self.event("queue_joined", key, client)
         told = {"position": len(self.queues[key]), "holders": [], "ahead": []}
@@ -274,7 +287,8 @@ class Story:
         """Who waits longest is granted the key: the grant, to be claimed, and its event."""
         waiter = self.queues[key].pop(place)
         grant = self._grant(waiter.client, key, waiter.ttl_ms, {"request_id": waiter.request_id, **lies})
-        grant.lease_id = grant.session_id = f"lease-of-{waiter.request_id}"
+        grant.lease_id = f"lease-of-{waiter.request_id}"
+        grant.session_id = waiter.session_id or grant.lease_id
         grant.waited = True
         return grant, self.event("granted", key, grant.owner, grant.token)
 

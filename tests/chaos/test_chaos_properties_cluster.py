@@ -350,6 +350,38 @@ def test_a_waiter_is_served_before_its_turn() -> Story:
     return story
 
 
+@keeps(20)
+def test_a_waiter_of_a_session_that_lives_is_served() -> Story:
+    story = Story()
+    session_id = story.open_session("b", ttl_ms=10_000)
+    grant = story.acquire("a", "k")
+    story.wait("b", "k", session_id=session_id)
+    story.now += 3
+    story.release(grant, serve=0)
+    return story
+
+
+@breaks(20)
+def test_a_waiter_is_served_whose_session_has_expired() -> Story:
+    story = Story()
+    session_id = story.open_session("b", ttl_ms=1_000)
+    grant = story.acquire("a", "k")
+    story.wait("b", "k", session_id=session_id)
+    story.now += 3
+    story.release(grant, serve=0)
+    return story
+
+
+@breaks(20)
+def test_a_waiter_is_served_that_has_been_silent_for_long() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", ttl_ms=90_000)
+    story.wait("b", "k")
+    story.now += 51
+    story.release(grant, serve=0)
+    return story
+
+
 @breaks(20)
 def test_a_newcomer_is_granted_past_those_who_wait() -> Story:
     story = Story()

@@ -209,11 +209,15 @@ class Facts:
                 return
             yield lives[place]
 
-    def deadline_ms(self, life: Life, n: int) -> float:
-        """When the lease ends by itself, as the log has it after effect n."""
-        given = self.deadlines.get((life.key[0], life.session_id), [])
+    def session_deadline_ms(self, session: tuple[str, str], n: int) -> float:
+        """When the session of a tenant ends by itself, as the log has told it up to effect n."""
+        given = self.deadlines.get(session, [])
         place = bisect_right(given, (n, NOT_YET)) - 1
-        deadline_ms = given[place][1] if place >= 0 else NEVER
+        return given[place][1] if place >= 0 else NEVER
+
+    def deadline_ms(self, life: Life, n: int) -> float:
+        """When the lease ends by itself, as the log has told it up to effect n."""
+        deadline_ms = self.session_deadline_ms((life.key[0], life.session_id), n)
         return deadline_ms if life.claimed <= n else min(deadline_ms, life.began_ms + CLAIM_WINDOW_MS)
 
     def over(self, life: Life, n: int) -> bool:

@@ -98,6 +98,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
         liveness.abandoned_leases_come_free,
         liveness.nothing_is_left_behind,
         waiting.waiters_are_served_in_order,
+        waiting.only_waiters_that_live_are_served,
         waiting.nobody_waits_for_a_free_key,
     ),
 }

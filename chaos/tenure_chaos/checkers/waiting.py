@@ -1,11 +1,18 @@
 """Who waits for a key is served, and in order."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from tenure_chaos.checkers.facts import Facts, Life
-from tenure_chaos.checkers.queues import Queues, Waiter
-from tenure_chaos.checkers.reading import ENDINGS, Findings, Key, Wrong, key_of
+from tenure_chaos.checkers.queues import Queues, Served, Waiter
+from tenure_chaos.checkers.reading import ENDINGS, NEVER, Findings, Key, Wrong, key_of
 from tenure_chaos.history import Effect
+
+WAITER_SILENCE_MS: Final = 50_000
+"""A waiter that has not polled for two slices of 25 s leaves the queue."""
+
+Request = tuple[str, str, str]
+"""(tenant, session or empty, request_id)"""
 
 
 def waiters_are_served_in_order(facts: Facts) -> Findings:
@@ -18,6 +25,39 @@ def waiters_are_served_in_order(facts: Facts) -> Findings:
             yield Wrong(
                 f"effect {served.n} grants {served.key[1]} to {served.owner}, but {first}", served.key
             )
+    return looked
+
+
+def only_waiters_that_live_are_served(facts: Facts) -> Findings:
+    """20: a waiter is granted a key only while it lives: it has polled, and its session has not expired."""
+    looked = 0
+    polled_ms: dict[Request, int] = {}
+    served: dict[int, list[Served]] = {}
+    for one in facts.served:
+        served.setdefault(one.n, []).append(one)
+    for n, effect in enumerate(facts.effects):
+        if effect.result == "Waiting":
+            fields = effect.fields
+            polled_ms[fields["tenant"], fields["session_id"] or "", fields["request_id"]] = facts.now_ms[n]
+        for one in served.get(n, ()):
+            waiter, now_ms = one.waiter, facts.now_ms[n]
+            if waiter is None or not one.sure:
+                continue
+            looked += 1
+            session = (one.key[0], waiter.session_id)
+            silent_since = polled_ms.get((*session, waiter.request_id), now_ms)
+            ends_ms = facts.session_deadline_ms(session, n) if waiter.session_id else NEVER
+            if now_ms - silent_since >= WAITER_SILENCE_MS:
+                yield Wrong(
+                    f"effect {n} grants {one.key[1]} to {waiter.request_id}, silent since {silent_since}",
+                    one.key,
+                )
+            elif ends_ms <= now_ms:
+                yield Wrong(
+                    f"effect {n} at {now_ms} grants {one.key[1]} to {waiter.request_id} of a session that "
+                    f"had expired at {ends_ms}",
+                    one.key,
+                )
     return looked
 
 
