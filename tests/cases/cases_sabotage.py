@@ -11,7 +11,7 @@ from tenure import _validity
 from tenure._handle import HandleLife, State
 from tenure._validity import Validity
 from tenure_chaos.sim.actor import Hold
-from tenure_cluster.lease import acquiring, expiring, holding, limits, machine, sessions
+from tenure_cluster.lease import acquiring, expiring, holding, limits, machine, queueing, sessions
 from tenure_cluster.lease.commands import Acquire, ExpireItem, Release, Renew
 from tenure_cluster.lease.holding import end_lease, serve
 from tenure_cluster.lease.indexes import Indexes
@@ -261,3 +261,27 @@ def snapshots_lose_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
             table.sessions = sessions
 
     monkeypatch.setattr(replica, "dump", incomplete)
+
+
+def any_reader_renews_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal prolongs every lease of its key."""
+
+    def renew(step: Step, asked: Renew) -> Result:
+        result = sessions.renew(step, asked)
+        if isinstance(result, Renewed):
+            lease = result.grant.lease
+            for other in step.table.leases_of(lease.tenant, lease.key):
+                sessions.renew(step, replace(asked, lease_id=other.lease_id))
+        return result
+
+    handle(monkeypatch, Renew, renew)
+
+
+def circles_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether those who wait wait for one another."""
+    monkeypatch.setattr(queueing, "find_cycle", lambda *asked: None)
+
+
+def leases_never_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ends a lease but its holder."""
+    monkeypatch.setattr(holding, "lease_live", lambda step, lease: True)

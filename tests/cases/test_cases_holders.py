@@ -1,15 +1,19 @@
 """Holders that are cut off, paused or restarted, and what they may still believe and do."""
 
+import asyncio
+
 import pytest
 from cases_sabotage import (
     handles_wait_to_be_told,
     heartbeats_succeed,
+    leases_never_expire,
     releases_go_by_the_key,
     renewers_go_on,
     whoever_has_the_name_has_the_key,
 )
 
 from tenure._handle import HandleLife, State
+from tenure_chaos.sim.actor import NotGranted
 from tenure_chaos.sim.stage import Missed, Stage, play
 from tenure_cluster.lease import holding
 
@@ -223,3 +227,29 @@ def test_a_heartbeat_that_is_not_checked_reports_success(monkeypatch: pytest.Mon
     heartbeats_succeed(monkeypatch)
     with pytest.raises(AssertionError, match="reported success"):
         play(a_lease_lapses_unnoticed)
+
+
+async def a_worker_is_killed(stage: Stage) -> None:
+    await stage.start()
+    a, b = stage.actor("A"), stage.actor("B")
+    assert (await a.try_acquire("job")).code == "invalid", "a lock without a time has been granted"
+    held = await a.acquire("job", ttl_ms=TTL_MS)
+    held.keep()
+    await asyncio.sleep(3 * TTL_MS / 1000)
+    a.die()
+    died_at = stage.now
+    granted = await b.acquire("job", ttl_ms=TTL_MS, wait_s=12)
+    waited_s = stage.granted_at("job", granted.token) - died_at
+    assert waited_s < TTL_MS / 1000 + 0.3, "a dead worker kept its lock"
+
+
+def test_a_killed_workers_lock_is_free_within_its_ttl() -> None:
+    """T69: however long it has held, a worker that is killed keeps its key for a TTL at most; there is no
+    lock without one."""
+    play(a_worker_is_killed)
+
+
+def test_a_lock_without_a_heartbeat_outlives_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    leases_never_expire(monkeypatch)
+    with pytest.raises(NotGranted):
+        play(a_worker_is_killed)

@@ -162,7 +162,7 @@ class Actor:
             await asyncio.sleep(every_s / self.client.clock.rate)
 
     async def close_session(self, session_id: str) -> Said:
-        return await self.ask(_requests.close_session(session_id))
+        return await self.ask(_requests.close_session(session_id), session_id=session_id)
 
     async def holder(self, key: str) -> dict[str, Any] | None:
         """Who holds the key, by a linearizable read; None if nobody does."""
