@@ -148,6 +148,11 @@ ONE_BY_ONE: Final = frozenset(
 """Each call that was told so has an effect of its own."""
 
 
+REPEATED: Final = frozenset(("Renew",))
+"""Commands that the service itself may propose again if it lost sight of the first. Of all that it repeats,
+only a renewal changes something again."""
+
+
 def says_done(call: CallRecord) -> bool:
     """Whether the call was told of an effect, other than a grant."""
     if call.outcome != "ok" or call.name not in DONE:
@@ -218,7 +223,7 @@ class Attribution:
 
     def unexplained(self) -> Iterator[Unexplained]:
         """Every effect that no call accounts for. A call that was sent once accounts for one effect of a
-        kind, before its answer; an attempt in doubt for any that come.
+        kind, before its answer, save what is REPEATED; an attempt in doubt for any that come.
         """
         for request, numbers in self.effects.items():
             calls = sorted(self._calls.get(request, []), key=lambda call: call.returned_at)
@@ -230,7 +235,8 @@ class Attribution:
                 before = [call for call in calls if call.invoked_at <= at]
                 by = _accounts_for(before, effect, used)
                 if by is not None:
-                    used.add((by.number, effect.result))
+                    if effect.command not in REPEATED:
+                        used.add((by.number, effect.result))
                 elif not before:
                     yield Unexplained(n, effect, "never asked", None)
                 else:
