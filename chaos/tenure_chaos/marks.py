@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tenure_chaos.sim.crashes import OPERATIONS
 from tenure_chaos.sim.faults.crashing import POINTS
 from tenure_chaos.sim.options import FAULTS, WORK
 
@@ -30,6 +31,8 @@ CONSENSUS: Final = _same(
     "torn tail repaired",
     "power loss that lost something",
     "crashed in a sync",
+    "crashed while starting",
+    *(f"crashed before disk operation {operation}" for operation in OPERATIONS),
     *(f"crashed at {point}" for point in POINTS),
 )
 

@@ -1,9 +1,11 @@
-"""A process that ends at a named point of its code (tenure_cluster.faults), between two steps of it.
+"""Processes that end between two steps of what they do: at a named point of their code
+(tenure_cluster.faults), or right before any one operation of their disk.
 
 All nodes of a world share the table of points, so each armed point asks whose code has come there.
 """
 
 from collections.abc import Callable
+from typing import Any, Final
 
 from tenure_chaos.sim.loop import CURRENT
 from tenure_chaos.sim.node import SimNode
@@ -41,3 +43,47 @@ class Crashes:
         if crash is not None:
             crash()
             raise Crashed(point)
+
+
+OPERATIONS: Final = ("create", "open", "spend", "synced", "rename", "remove")
+"""What SimDisk is entered by for every operation: a write asks for space, a sync says that it is one."""
+
+
+class CrashAtOperation:
+    """Ends a node right before the ``nth`` operation of its disk from now on, whoever does it."""
+
+    def __init__(self, node: SimNode, nth: int, crash: Callable[[], None]) -> None:
+        self.left = nth
+        self.at = ""
+        """The operation before which the node has ended; empty as long as it has not."""
+        self._disk = node.disk
+        self._crash = crash
+        for name in OPERATIONS:
+            self._wrap(name)
+
+    def _wrap(self, name: str) -> None:
+        operation = getattr(self._disk, name)
+
+        def counted(*args: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                self.at = name
+                self._unwrap()
+                self._crash()
+                raise Crashed(name)
+            return operation(*args)
+
+        setattr(self._disk, name, counted)
+
+    @staticmethod
+    def armed(node: SimNode) -> bool:
+        return OPERATIONS[0] in vars(node.disk)
+
+    def disarm(self) -> None:
+        """It shall not end any more."""
+        if self.left > 0:
+            self._unwrap()
+
+    def _unwrap(self) -> None:
+        for name in OPERATIONS:
+            delattr(self._disk, name)

@@ -19,6 +19,7 @@ FAULTS = (
     "pause client",
     "crash in a sync",
     "crash at a point",
+    "crash at a disk operation",
     "isolate leader",
     "split in halves",
     "ring of majorities",

@@ -23,6 +23,7 @@ KINDS: Final[dict[str, type[Kind]]] = {
         processes.PauseClient,
         crashing.CrashInSync,
         crashing.CrashAtPoint,
+        crashing.CrashAtOperation,
         links.IsolateLeader,
         links.Halves,
         links.RingOfMajorities,

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from tenure_chaos.sim import crashes
 from tenure_chaos.sim.faults.disks import normal_speed
 from tenure_chaos.sim.faults.kind import Kind
 from tenure_chaos.sim.node import SimNode
@@ -75,38 +76,96 @@ class CrashInSync(_Crash):
         super().heal()
 
 
-class CrashAtPoint(_Crash):
-    """At a named point of the code."""
-
-    name = "crash at a point"
+class _CrashOnTheWay(_Crash):
+    """The moment is one that the process comes to by itself: while it serves, or while it starts after
+    another crash."""
 
     def begin(self) -> str | None:
         target = super().begin()
-        if target is None:
-            return None
-        self.point = self.rng.choice(SEGMENT_POINTS if self.rng.random() < 0.4 else POINTS)
-        if self.world.crashes.armed(self.node, self.point):
+        if target is None or not self.arm():
             return None
         self.crashed: asyncio.Future[None] = self.world.loop.create_future()
-        self.world.crashes.arm(self.node, self.point, self.at_point)
-        if self.point in SNAPSHOT_POINTS:
-            self.node.snapshot_soon()
-        return f"{target} at {self.point}"
+        self.again = self.rng.random() < 0.3
+        if self.again:
+            self.crash()
+        return f"{target}{' while it starts' if self.again else ''}: {self.where}"
 
-    def at_point(self) -> None:
-        self.world.note(f"{self.node.name} crashes at {self.point}")
-        self.world.count(f"crashed at {self.point}")
+    where = ""
+    wait_s = WITHIN_S
+
+    def arm(self) -> bool:
+        """Have the process end there. False if that is not possible now."""
+        raise NotImplementedError
+
+    def disarm(self) -> None:
+        raise NotImplementedError
+
+    def now(self) -> None:
+        """The process has come there."""
+        starting = self.node.starting
+        self.world.note(f"{self.node.name} crashes: {self.where}")
         self.crash()
+        self.world.count("crashed while starting" if starting else "crashed while serving")
         self.crashed.set_result(None)
 
     async def last(self) -> None:
+        if self.again:
+            await self.down()
+            self.world.start_node(self.node)
         try:
-            async with asyncio.timeout(SEGMENT_WITHIN_S if self.point in SEGMENT_POINTS else WITHIN_S):
+            async with asyncio.timeout(self.wait_s):
                 await self.crashed
         except TimeoutError:
             return
         await self.down()
 
     def heal(self) -> None:
-        self.world.crashes.disarm(self.node, self.point)
+        self.disarm()
         super().heal()
+
+
+class CrashAtPoint(_CrashOnTheWay):
+    """At a named point of the code."""
+
+    name = "crash at a point"
+
+    def arm(self) -> bool:
+        self.where = self.rng.choice(SEGMENT_POINTS if self.rng.random() < 0.4 else POINTS)
+        if self.where in SEGMENT_POINTS:
+            self.wait_s = SEGMENT_WITHIN_S
+        if self.world.crashes.armed(self.node, self.where):
+            return False
+        self.world.crashes.arm(self.node, self.where, self.now)
+        if self.where in SNAPSHOT_POINTS:
+            self.node.snapshot_soon()
+        return True
+
+    def disarm(self) -> None:
+        self.world.crashes.disarm(self.node, self.where)
+
+    def now(self) -> None:
+        self.world.count(f"crashed at {self.where}")
+        super().now()
+
+
+class CrashAtOperation(_CrashOnTheWay):
+    """Right before some operation of the disk, whichever it is."""
+
+    name = "crash at a disk operation"
+
+    def arm(self) -> bool:
+        if crashes.CrashAtOperation.armed(self.node):
+            return False
+        nth = 1 + int(self.rng.expovariate(1.0 / self.rng.choice((3, 20))))
+        self.where = f"disk operation {nth}"
+        self.armed = crashes.CrashAtOperation(self.node, nth, self.now)
+        if self.rng.random() < 0.3:
+            self.node.snapshot_soon()
+        return True
+
+    def disarm(self) -> None:
+        self.armed.disarm()
+
+    def now(self) -> None:
+        self.world.count(f"crashed before disk operation {self.armed.at}")
+        super().now()
