@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 import os
+import random
+import socket
 import weakref
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
     import ssl
 
     import aiohttp
+    from aiohttp.abc import ResolveResult
 
 CONNECT_TIMEOUT_S: Final = 1.0
 CONNECTIONS_MAX: Final = 256
-"""Connections of one client; each waiting acquire keeps one busy."""
+"""Connections of one client to one base URL; each waiting acquire keeps one busy."""
+POOLS_MAX: Final = 128
+"""Base URLs that connections are kept to: more than can be configured."""
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Longest answer that is read; far above the longest page of leases."""
 
@@ -34,7 +39,11 @@ class NoAnswer(Exception):
 
 
 class Http:
-    """A pool of connections, opened on first use. To be used from one event loop."""
+    """Pools of connections, one for each base URL, opened on first use. To be used from one event loop.
+
+    A name may stand for several nodes. A pool is bound to the addresses that it has found, so after an
+    attempt that failed there, the next one gets a new pool, which begins with another address.
+    """
 
     def __init__(self, *, credential: Credential, tls: ssl.SSLContext | None = None) -> None:
         # Loaded here and not at the first attempt, whose time has begun to run by then.
@@ -43,49 +52,91 @@ class Http:
         self._headers = {"Accept": "application/json", "User-Agent": "tenure-client"}
         self._credential = CredentialSource(credential)
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._pools: dict[str, _Pool] = {}
+        self._turns: dict[str, int] = {}
+        """With which of a URL's addresses to begin."""
         _ALL.add(self)
 
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
-        if not attempt.once:
-            if self._session is None:
-                self._session = self._open(CONNECTIONS_MAX)
-            return await self._send(self._session, attempt)
         # A call that must not be made twice gets a connection of its own: one out of the pool may have been
         # closed by the node just now, which leaves the outcome unknown for no good reason, and aiohttp
         # would send a DELETE on it again by itself.
-        async with self._open(1) as session:
-            return await self._send(session, attempt)
+        pool = self._open(attempt.url, 1) if attempt.once else await self._pool(attempt.url)
+        failed = False
+        pool.in_use += 1
+        try:
+            answer = await self._send(pool.session, attempt)
+            failed = answer[0] >= 500
+            return answer
+        except (NotSent, NoAnswer):
+            failed = True
+            raise
+        finally:
+            pool.in_use -= 1
+            if failed:
+                self._turns[attempt.url] = self._turns.get(attempt.url, 0) + 1
+            if failed and self._pools.get(attempt.url) is pool:
+                del self._pools[attempt.url]
+            if pool.in_use == 0 and self._pools.get(attempt.url) is not pool:
+                await pool.session.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            await pool.session.close()
 
     def forked(self) -> None:
         """This is the child's copy. What it would close or deregister is the parent's: its selector is the
         same in both, so a connection that is collected here would fall silent there."""
-        if self._session is not None:
-            connector = self._session.connector
-            if connector is not None:
-                connector._closed = True
-            self._session.detach()
-            self._session = None
+        pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            if pool.session.connector is not None:
+                pool.session.connector._closed = True
+            pool.session.detach()
 
-    def _open(self, connections: int) -> aiohttp.ClientSession:
+    async def _pool(self, url: str) -> _Pool:
+        pool = self._pools.get(url)
+        if pool is None:
+            if len(self._pools) >= POOLS_MAX:
+                oldest = next(iter(self._pools))
+                self._turns.pop(oldest, None)
+                # If it is still in use, whoever uses it closes it.
+                if (dropped := self._pools.pop(oldest)).in_use == 0:
+                    await dropped.session.close()
+            pool = self._pools[url] = self._open(url, CONNECTIONS_MAX)
+        return pool
+
+    def _open(self, url: str, connections: int) -> _Pool:
         import aiohttp
+
+        begin_with = self._turns.setdefault(url, random.randrange(1_000))
+
+        class Resolver(aiohttp.ThreadedResolver):
+            async def resolve(
+                self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+            ) -> list[ResolveResult]:
+                found = await super().resolve(host, port, family)
+                first = begin_with % len(found) if found else 0
+                return [*found[first:], *found[:first]]
 
         # Nothing can have been sent before there is a connection, whatever the error says that ended the
         # wait for it.
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_end.append(_note_connection)
         tracing.on_connection_reuseconn.append(_note_connection)
-        return aiohttp.ClientSession(
-            trace_configs=[tracing],
-            connector=aiohttp.TCPConnector(limit=connections, ssl=True if self._tls is None else self._tls),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
+        return _Pool(
+            aiohttp.ClientSession(
+                trace_configs=[tracing],
+                connector=aiohttp.TCPConnector(
+                    limit=connections,
+                    ssl=True if self._tls is None else self._tls,
+                    resolver=Resolver(),
+                    family=socket.AF_UNSPEC,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+            )
         )
 
     async def _send(
@@ -135,6 +186,14 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class _Pool:
+    """Connections to one base URL, and how many attempts use them."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+        self.in_use = 0
 
 
 class _Progress:
