@@ -10,7 +10,6 @@ from tenure_chaos.sim.workload import Worker
 from tenure_chaos.sim.world import World
 from tenure_cluster.service.replica import Replica
 
-LEADER_BOUND_S: Final = 15.0
 LOOK_S: Final = 0.05
 SETTLE_LOOK_S: Final = 0.25
 SETTLE_EXTRA_S: Final = 60.0
@@ -21,8 +20,8 @@ async def leader_in_time(world: World) -> bool:
     """A node leads within the bound."""
     healed_at = world.history.healed_at = world.now()
     while world.leader() is None:
-        if world.now() > healed_at + LEADER_BOUND_S:
-            world.violation("a leader within a bound", f"none {LEADER_BOUND_S} s after healing")
+        if world.now() > healed_at + world.options.leader_bound_s:
+            world.violation("a leader within a bound", f"none {world.options.leader_bound_s} s after healing")
             return False
         await asyncio.sleep(LOOK_S)
     world.history.leader_after_healing_at = world.now()
@@ -32,7 +31,12 @@ async def leader_in_time(world: World) -> bool:
 async def fresh_acquire(world: World, client: SimClient) -> None:
     """The healed cluster grants a key that nobody has touched."""
     worker = Worker(world, client)
-    body: dict[str, Any] = {"key": "fresh", "owner": "world", "ttl_ms": 3_000, "request_id": "fresh"}
+    body: dict[str, Any] = {
+        "key": "fresh",
+        "owner": "world",
+        "ttl_ms": min(world.options.ttl_ms),
+        "request_id": "fresh",
+    }
     done: asyncio.Future[str] = world.loop.create_future()
 
     async def ask() -> None:

@@ -146,13 +146,15 @@ class Network:
         self.listeners: dict[int, Listener] = {}
         self.endpoints: dict[Endpoint, None] = {}
         self.slicing = 0.05
+        self.usual_delay_s = (Link.delay_min_s, Link.delay_max_s)
+        """Shortest and longest delay of a link that nothing is wrong with."""
 
     # -- links
 
     def link(self, source: str, target: str) -> Link:
         found = self._links.get((source, target))
         if found is None:
-            found = self._links[source, target] = Link()
+            found = self._links[source, target] = Link(*self.usual_delay_s)
         return found
 
     def cut(self, source: str, target: str) -> None:

@@ -75,6 +75,10 @@ class Options:
     digest_every: int = 50
     lose_reply: float = 0.0
     breaks: bool = True
+    heartbeat_ms: int = 100
+    """Of the leaders; an election timer runs 5 to 10 times as long."""
+    link_delay_s: tuple[float, ...] = (0.0001, 0.001)
+    """Shortest and longest time that bytes usually take."""
     work: tuple[str, ...] = WORK
     duplicate_request: float = 0.0
     """Chance that an attempt that may be repeated is delivered twice."""
@@ -113,8 +117,30 @@ class Options:
             raise InvalidOption(f"there is no work {unknown[0]!r}; there are: {', '.join(WORK)}")
         return chosen
 
+    @property
+    def leader_bound_s(self) -> float:
+        """Time after healing within which a node leads."""
+        return 0.15 * self.heartbeat_ms
+
     @classmethod
     def draw(cls, rng: random.Random) -> "Options":
+        """Mostly a cluster in one room with hurried clients; else one over long lines, slower and longer."""
+        drawn = cls._draw_near(rng)
+        return drawn._stretch(rng) if rng.random() < 0.25 else drawn
+
+    def _stretch(self, rng: random.Random) -> "Options":
+        return replace(
+            self,
+            safety_s=rng.choice((900.0, 1_800.0)),
+            heartbeat_ms=300,
+            link_delay_s=rng.choice(((0.005, 0.02), (0.02, 0.08))),
+            ttl_ms=(10_000, 20_000, 60_000),
+            fault_gap_s=rng.choice((5.0, 15.0, 40.0)),
+            think_s=rng.choice((2.0, 5.0)),
+        )
+
+    @classmethod
+    def _draw_near(cls, rng: random.Random) -> "Options":
         part = rng.choice((0.1, 0.3, 0.5))
         chosen = tuple(fault for fault in FAULTS if rng.random() < part)
         return cls(

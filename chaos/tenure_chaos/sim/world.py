@@ -63,9 +63,13 @@ class World:
         self.loop = VirtualLoop()
         self.network = Network(self.loop, self._fork())
         self.loop.sockets = self.network
+        shortest_s, longest_s = self.options.link_delay_s
+        self.network.usual_delay_s = (shortest_s, longest_s)
         self.usual_slicing = self.network.slicing
         self.counts: Counter[str] = Counter()
-        self.history = History(clock_rate_bound=self.options.clock_rate_bound)
+        self.history = History(
+            clock_rate_bound=self.options.clock_rate_bound, leader_bound_s=self.options.leader_bound_s
+        )
         self.violations: list[Violation] = []
         self.trace: list[str] = []
         self._trace_hash = hashlib.sha256()
@@ -86,6 +90,9 @@ class World:
                 clock=self._clock(),
                 rng=self._fork(),
                 options=RaftOptions(
+                    heartbeat_ms=self.options.heartbeat_ms,
+                    election_timeout_min_ms=5 * self.options.heartbeat_ms,
+                    election_timeout_max_ms=10 * self.options.heartbeat_ms,
                     snapshot_entries=self.options.snapshot_entries,
                     journal_segment_bytes=self.options.segment_bytes,
                     entry_bytes_max=self.options.entry_bytes_max,

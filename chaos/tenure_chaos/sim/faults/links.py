@@ -1,7 +1,6 @@
 """Links that are cut, slow, or treat connections badly."""
 
 from tenure_chaos.sim.faults.kind import Kind
-from tenure_chaos.sim.network import Link
 
 Pairs = list[tuple[str, str]]
 
@@ -128,7 +127,7 @@ class Jitter(Kind):
 
     def heal(self) -> None:
         for link in self.links:
-            link.delay_max_s = Link.delay_max_s
+            link.delay_max_s = self.world.network.usual_delay_s[1]
 
 
 class Slicing(Kind):
