@@ -6,9 +6,9 @@ that was made before it was applied. After a certain refusal nothing may come an
 what an attempt in doubt still brings.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tenure_chaos.checkers.reading import NEVER, text
 from tenure_chaos.history import CallRecord, Effect, History
@@ -17,6 +17,9 @@ MACHINE_REFUSALS: Final = frozenset(
     ("stale_token", "token_used", "seq_replayed", "not_live", "revision_conflict", "mode_conflict")
 )
 """Refusals of a commit that are remembered by its op_id: no attempt of it is accepted later."""
+
+Request: TypeAlias = tuple[Any, ...]
+"""What a request is known by; first its kind."""
 
 Whence = Literal["never asked", "refused", "answered"]
 
@@ -30,7 +33,7 @@ class Unexplained(NamedTuple):
     call: CallRecord | None
 
 
-def request_of_call(call: CallRecord) -> Hashable | None:
+def request_of_call(call: CallRecord) -> Request | None:
     """What the call's request is known by; None if it has no effect that is looked for."""
     asked, tenant = call.asked, call.tenant
     match call.name:
@@ -55,7 +58,7 @@ def request_of_call(call: CallRecord) -> Hashable | None:
     return None
 
 
-def request_of_effect(effect: Effect) -> Hashable | None:
+def request_of_effect(effect: Effect) -> Request | None:
     """What the request is known by that asked for the effect; None if the service itself did."""
     fields = effect.fields
     tenant = fields.get("tenant")
@@ -82,13 +85,13 @@ def request_of_effect(effect: Effect) -> Hashable | None:
     return None
 
 
-def _acquire(tenant: Any, session: Any, request_id: Any, asked: dict[str, Any]) -> Hashable:
+def _acquire(tenant: Any, session: Any, request_id: Any, asked: dict[str, Any]) -> Request:
     if request_id:
         return ("acquire", tenant, session or "", request_id)
     return ("acquire of", tenant, session or "", asked.get("key"), asked.get("owner"))
 
 
-def _commit(tenant: Any, asked: dict[str, Any]) -> Hashable:
+def _commit(tenant: Any, asked: dict[str, Any]) -> Request:
     if asked.get("op_id"):
         return ("commit", tenant, asked["key"], asked["op_id"])
     return ("commit of", tenant, asked["key"], asked["token"], text(asked.get("value")), asked.get("seq"))
@@ -153,6 +156,10 @@ REPEATED: Final = frozenset(("Renew",))
 only a renewal changes something again."""
 
 
+UNREPEATABLE: Final = frozenset(("acquire of", "commit of", "break", "delete_record"))
+"""Kinds of requests that nobody may ask twice: neither the client nor a node of its leader."""
+
+
 def says_done(call: CallRecord) -> bool:
     """Whether the call was told of an effect, other than a grant."""
     if call.outcome != "ok" or call.name not in DONE:
@@ -166,8 +173,8 @@ class Attribution:
     def __init__(self, history: History) -> None:
         self._all = history.calls
         self._effects = history.effects
-        self._calls: dict[Hashable, list[CallRecord]] = {}
-        self.effects: dict[Hashable, list[int]] = {}
+        self._calls: dict[Request, list[CallRecord]] = {}
+        self.effects: dict[Request, list[int]] = {}
         """Numbers of the effects of each request that changed something."""
         self.looked_at = 0
         for call in history.calls:
@@ -180,9 +187,10 @@ class Attribution:
 
     def calls_of(self, effect: Effect) -> list[CallRecord]:
         """Every call of the effect's request."""
-        return self.calls_of_request(request_of_effect(effect))
+        request = request_of_effect(effect)
+        return self.calls_of_request(request) if request is not None else []
 
-    def calls_of_request(self, request: Hashable) -> list[CallRecord]:
+    def calls_of_request(self, request: Request) -> list[CallRecord]:
         return self._calls.get(request, [])
 
     def asked_since(self, n: int) -> float:
@@ -198,7 +206,8 @@ class Attribution:
 
     def made_by(self, call: CallRecord) -> Iterator[int]:
         """The effects that the call may have made before it returned."""
-        for n in self.effects.get(request_of_call(call), ()):
+        request = request_of_call(call)
+        for n in self.effects.get(request, ()) if request is not None else ():
             if self._effects[n].first_applied_at > call.returned_at:
                 break
             yield n
