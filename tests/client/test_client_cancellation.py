@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from client_front import Front, machine, serving
 from client_steps import cancelled_at_every_point
 
+import tenure
 from tenure import Client, Held
 from tenure.testing import FakeCluster
 
@@ -129,3 +131,24 @@ async def test_t39_a_release_cancelled_at_any_point_still_happens() -> None:
         await client.close()
         assert cluster.left() == ([], [])
     assert reached >= 1
+
+
+async def test_t38_an_acquire_over_real_connections_cancelled_at_any_point_leaves_nothing() -> None:
+    """T38."""
+    server = machine()
+    clients: list[Client] = []
+    got: list[Held] = []
+    async with serving(Front(server, "127.0.0.1")) as node:
+
+        async def scenario(cancelled: Cancelled) -> None:
+            clients.append(tenure.connect(node.url))
+            got.append(await cancelled(clients[0].lease(KEY, ttl=30).acquire()))
+
+        reached = 0
+        async for _, was_cancelled in cancelled_at_every_point(scenario):
+            reached += was_cancelled
+            if got:
+                await got.pop().release()
+            await clients.pop().close()
+            assert server.left() == ([], [])
+        assert reached >= 2
