@@ -125,7 +125,7 @@ class _Worker:
     def __init__(self, disk: "SimDisk") -> None:
         self._disk = disk
         self._work: deque[tuple[Callable[[], None], Done]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def put(self, work: Callable[[], None], done: Done) -> None:
         self._work.append((work, done))
