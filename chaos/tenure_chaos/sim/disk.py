@@ -10,13 +10,12 @@ Work given to ``run`` takes time on the world's clock, and a crash can fall into
 it can fail.
 """
 
-import asyncio
 import errno
 import random
 from collections import deque
 from collections.abc import Callable
 
-from tenure_chaos.sim.loop import VirtualLoop
+from tenure_chaos.sim.loop import Scheduled, VirtualLoop
 
 SECTOR_BYTES = 512
 
@@ -125,7 +124,7 @@ class _Worker:
     def __init__(self, disk: "SimDisk") -> None:
         self._disk = disk
         self._work: deque[tuple[Callable[[], None], Done]] = deque()
-        self._timer: asyncio.Handle | None = None
+        self._timer: Scheduled | None = None
 
     def put(self, work: Callable[[], None], done: Done) -> None:
         self._work.append((work, done))
