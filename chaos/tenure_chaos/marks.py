@@ -36,6 +36,10 @@ CONSENSUS: Final = _same(
     *(f"crashed at {point}" for point in POINTS),
 )
 
+CLUSTERS: Final = _same(
+    *(f"simulated seconds of {nodes} nodes, {lines} lines" for nodes in (3, 5) for lines in ("short", "long"))
+)
+
 LEASES: Final = (
     *_same(
         "lease expired by command",
@@ -90,7 +94,7 @@ FAULT_MARKS: Final = tuple(Mark(f"fault {fault}", (f"fault {fault}",)) for fault
 
 WORK_MARKS: Final = tuple(Mark(f"work {work}", (f"work {work}",)) for work in WORK)
 
-MARKS: Final[tuple[Mark, ...]] = (*CONSENSUS, *LEASES, *CALLS, *CHECKED, *WORK_MARKS, *FAULT_MARKS)
+MARKS: Final[tuple[Mark, ...]] = (*CONSENSUS, *CLUSTERS, *LEASES, *CALLS, *CHECKED, *WORK_MARKS, *FAULT_MARKS)
 
 
 def missing(counted: Mapping[str, int], marks: Sequence[Mark] = MARKS) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tenure_chaos.batch import Verdict
 
@@ -77,6 +77,47 @@ def counts_table(counts: Mapping[str, int], prefix: str = "") -> list[str]:
         for name, number in sorted(counts.items())
         if name.startswith(prefix)
     ]
+
+
+def in_brief(tally: Tally) -> list[tuple[str, str]]:
+    """What people ask first: names and values."""
+    counts = tally.counts
+    faults = sum(number for name, number in counts.items() if name.startswith("fault "))
+    undecided = sum(number for name, number in counts.items() if name.startswith("unchecked for property "))
+    return [
+        ("simulated cluster-hours", f"{tally.simulated_s / 3600:,.1f}"),
+        ("of them under faults", f"{tally.safety_s / 3600:,.1f}"),
+        *(
+            (f"of {name.removeprefix(SECONDS_OF)}", f"{number / 3600:,.1f}")
+            for name, number in sorted(counts.items())
+            if name.startswith(SECONDS_OF)
+        ),
+        ("hours of wall time", f"{tally.wall_s / 3600:,.1f}"),
+        ("hours of CPU time", f"{tally.cpu_s / 3600:,.1f}"),
+        ("faults", f"{faults:,}"),
+        *((title, f"{counts[name]:,}") for title, name in IN_BRIEF),
+        ("keys whose order the search could not decide", f"{undecided:,}"),
+        ("seeds that broke a rule", f"{len(tally.violations):,}"),
+    ]
+
+
+SECONDS_OF: Final = "simulated seconds of "
+
+IN_BRIEF: Final = (
+    ("leaders elected", "leader elected"),
+    ("changes of leader", "leader changed"),
+    ("snapshots installed", "snapshot installed"),
+    ("torn tails repaired", "torn tail repaired"),
+    ("losses of power that lost something", "power loss that lost something"),
+    ("damaged files refused at a start", "rot refused"),
+    ("leases granted", "event granted"),
+    ("leases renewed", "event renewed"),
+    ("leases expired", "event expired"),
+    ("commits accepted", "event committed"),
+    ("commits refused", "event commit_refused"),
+    ("updates lost at unguarded registers", "lost update at the unguarded register"),
+    ("updates lost at guarded registers", "lost update at the guarded register"),
+)
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:

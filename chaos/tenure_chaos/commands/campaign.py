@@ -13,7 +13,7 @@ import click
 from tenure_chaos import marks
 from tenure_chaos.batch import run_on, workers
 from tenure_chaos.commands.options import KEEP, again, option_option
-from tenure_chaos.report import Tally, commit, counts_table, read_record, total
+from tenure_chaos.report import Tally, commit, counts_table, in_brief, read_record, total
 
 TABLES = (
     ("faults", "fault "),
@@ -116,13 +116,15 @@ def _cut_unfinished_line(record: Path) -> None:
 
 def _say(record: Path, chunks: list[dict[str, object]]) -> None:
     sums = total(chunks)
-    click.echo(f"{record}: {sums.line}")
     if not chunks:
+        click.echo(f"{record} is empty")
         return
+    commits = ", ".join(dict.fromkeys(str(chunk["commit"]) for chunk in chunks))
     click.echo(
-        f"seeds {chunks[0]['first_seed']} to {chunks[-1]['last_seed']}, commits "
-        + ", ".join(dict.fromkeys(str(chunk["commit"]) for chunk in chunks))
+        f"seeds {chunks[0]['first_seed']} to {chunks[-1]['last_seed']}, commits {commits}\n{sums.line}\n"
     )
+    for name, value in in_brief(sums):
+        click.echo(f"{value:>12}  {name}")
     shown: set[str] = set()
     for title, prefix in TABLES:
         rows = {name: number for name, number in sums.counts.items() if name.startswith(prefix)}

@@ -21,6 +21,9 @@ from tenure_cluster.raft import mitigations
 
 OUTCOMES: Final = ("ok", "refused", "unavailable", "unknown", "pending")
 
+HEARTBEAT_NEAR_MS: Final = 100
+"""Clusters with longer lines have slower leaders."""
+
 
 @dataclass
 class Report:
@@ -44,6 +47,10 @@ def run_seed(seed: int, options: Options | None = None, on: frozenset[str] = mit
     world.run(_main(world))
     for client in world.clients.values():
         world.counts.update(client.counts)
+    lines = "long" if world.options.heartbeat_ms > HEARTBEAT_NEAR_MS else "short"
+    world.count(
+        f"simulated seconds of {world.options.nodes} nodes, {lines} lines", round(world.history.duration_s)
+    )
     violations = [str(violation) for violation in world.violations]
     for verdict in rules.judge(world.history):
         rule = f"property {verdict.number}, {verdict.title}"
