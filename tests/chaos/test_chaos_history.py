@@ -165,3 +165,12 @@ def test_check_of_what_is_no_history_is_an_error_of_its_own(tmp_path: Path) -> N
     result = CliRunner().invoke(main, ["check", str(tmp_path / "none.jsonl")])
     assert result.exit_code == 2
     assert "none.jsonl: No such file or directory" in result.stderr
+
+
+def test_check_of_records_without_what_they_should_hold_is_an_error_too(tmp_path: Path) -> None:
+    story = Story()
+    story.acquire("a", "k")
+    del story.effects[0].fields["session_id"]
+    result = check(story.history, tmp_path)
+    assert result.exit_code == 2
+    assert "h.jsonl: nothing happens after the answer: KeyError: 'session_id'" in result.stderr

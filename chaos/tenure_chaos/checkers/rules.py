@@ -144,19 +144,28 @@ class Verdict:
         return self.name.replace("_", " ")
 
 
+class Unjudgeable(Exception):
+    """What the history holds is not of the shape that a check expects."""
+
+
 def judge(history: History) -> list[Verdict]:
-    """The verdict of every function, in the order of the properties.
+    """The verdict of every function, in the order of the properties. Raises Unjudgeable.
 
     The search for an order comes last, and leaves out keys that a cheaper check has accused: it would search
     all there is and say the same again.
     """
-    facts = Facts(history)
+    at = "reading the log"
     verdicts = []
-    for number in (*range(2, len(PROPERTIES) + 1), 1):
-        for check_one in PROPERTIES[number]:
-            verdict = _judge_one(number, check_one, facts)
-            facts.accused |= {wrong.key for wrong in verdict.wrongs if wrong.key is not None}
-            verdicts.append(verdict)
+    try:
+        facts = Facts(history)
+        for number in (*range(2, len(PROPERTIES) + 1), 1):
+            for check_one in PROPERTIES[number]:
+                at = check_one.__name__
+                verdict = _judge_one(number, check_one, facts)
+                facts.accused |= {wrong.key for wrong in verdict.wrongs if wrong.key is not None}
+                verdicts.append(verdict)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise Unjudgeable(f"{at.replace('_', ' ')}: {type(error).__name__}: {error}") from error
     return sorted(verdicts, key=lambda verdict: verdict.number)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tenure_chaos.checkers.rules import TITLES, Verdict, judge
+from tenure_chaos.checkers.rules import TITLES, Unjudgeable, Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.history_file import Unreadable
 
@@ -27,11 +27,11 @@ def check(file: Path, verbose: bool, output: str) -> None:
     Exit code 1 if a property is broken, 2 if the file is not a history.
     """
     try:
-        history = History.load(file)
-    except Unreadable as error:
-        click.echo(f"tenure-chaos check: {error}", err=True)
+        verdicts = judge(History.load(file))
+    except (Unreadable, Unjudgeable) as error:
+        where = "" if isinstance(error, Unreadable) else f"{file}: "
+        click.echo(f"tenure-chaos check: {where}{error}", err=True)
         sys.exit(2)
-    verdicts = judge(history)
     if output == "json":
         click.echo(json.dumps([_plain(verdict) for verdict in verdicts]))
     else:
