@@ -24,7 +24,7 @@ class Link:
     slow_s: float = 0.0
 
     def delay_s(self, rng: random.Random) -> float:
-        return rng.uniform(self.delay_min_s, self.delay_max_s) + self.slow_s
+        return self.delay_min_s + (self.delay_max_s - self.delay_min_s) * rng.random() + self.slow_s
 
 
 class Endpoint(asyncio.Transport):
@@ -35,6 +35,7 @@ class Endpoint(asyncio.Transport):
         self._network = network
         self.owner = owner
         self._local, self._remote = local, remote
+        self._link = network.link(local, remote)
         self.protocol: Any = None
         self.peer: Endpoint | None = None
         self.open = True
@@ -78,7 +79,7 @@ class Endpoint(asyncio.Transport):
             self.arrive(data)
 
     def get_write_buffer_size(self) -> int:
-        return sum(len(data) for data in self._held if data is not None)
+        return sum([len(data) for data in self._held if data is not None]) if self._held else 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Flow control is the owner's: it reads get_write_buffer_size()."""
@@ -96,6 +97,8 @@ class Endpoint(asyncio.Transport):
             self.lost(None)
         elif not self._reading:
             self._unread.append(data)
+        elif not self._network.slices_now(data):
+            self.protocol.data_received(data)
         else:
             for piece in self._network.slices(data):
                 if not self.open or self._closing:
@@ -223,15 +226,14 @@ class Network:
 
     def carry(self, source: Endpoint, data: bytes | None) -> None:
         """Take bytes (None: the end) from one endpoint on their way to the other."""
-        link = self.link(source._local, source._remote)
+        link, target = source._link, source.peer
         if link.cut:
             source._held.append(data)
             return
-        target = source.peer
         assert target is not None
-        arrival = max(source._last_arrival, self.loop.time() + link.delay_s(self._rng))
-        source._last_arrival = arrival
-        self.later(target, arrival - self.loop.time(), target.arrive, data)
+        arrival_s = max(source._last_arrival, self.loop.now_s + link.delay_s(self._rng))
+        source._last_arrival = arrival_s
+        self.loop.call_at(arrival_s, target.arrive, data, context=target.owner.context)
 
     def later(self, endpoint: Endpoint, delay_s: float, call: Callable[..., Any], *args: Any) -> None:
         self.loop.call_later(delay_s, call, *args, context=endpoint.owner.context)
@@ -239,9 +241,10 @@ class Network:
     def forget(self, endpoint: Endpoint) -> None:
         self.endpoints.pop(endpoint, None)
 
+    def slices_now(self, data: bytes) -> bool:
+        """Mostly not; sometimes, since no reader may rely on the bounds of a write."""
+        return self._rng.random() < self.slicing and len(data) > 1
+
     def slices(self, data: bytes) -> list[bytes]:
-        """Mostly the whole; sometimes cut in two, since no reader may rely on the bounds of a write."""
-        if len(data) > 1 and self._rng.random() < self.slicing:
-            at = self._rng.randrange(1, len(data))
-            return [data[:at], data[at:]]
-        return [data]
+        at = self._rng.randrange(1, len(data))
+        return [data[:at], data[at:]]

@@ -124,7 +124,10 @@ class Consensus:
         """
         office, replica = self._office, self.replica
         if office is None:
-            return max(replica.campaign_due_s, self._election.waits_until_s(replica.term))
+            deadline_s = replica.campaign_due_s
+            if self._election.is_asking:
+                return max(deadline_s, self._election.waits_until_s(replica.term))
+            return deadline_s
         return -math.inf if office.owes_commit_index else replica.lead_due_s()
 
     @property
@@ -286,8 +289,8 @@ class Consensus:
 
     def _apply_limit(self) -> int:
         """Committed, and durable here, so that a restart never takes back what could be read."""
-        commit = self.replica.commit_index
-        return min(commit, self.journal.durable_index) if self._own_sync else commit
+        commit, durable = self.replica.commit_index, self.journal.durable_index
+        return durable if durable < commit and self._own_sync else commit
 
     # -- elections
 
@@ -354,7 +357,9 @@ class Consensus:
 
     def _on_append(self, peer: str, message: wire.Append) -> None:
         # L9, S8, X1: only no-ops and opaque commands, below the size from which the package would pickle.
-        fits = all(wire.is_entry(c) and len(c) <= self._options.entry_bytes_max for _, c in message.entries)
+        fits = not message.entries or all(
+            wire.is_entry(c) and len(c) <= self._options.entry_bytes_max for _, c in message.entries
+        )
         if not fits or not is_well_formed(message.prev_term, message.term, message.entries):
             logger.error("append of %s ignored: an entry is of unknown type, too large or out of order", peer)
             return

@@ -123,6 +123,11 @@ class Election:
         self._ask_again_s = now_s + base_s * (1 + self._random())
         return Move.ASK
 
+    @property
+    def is_asking(self) -> bool:
+        """The others have been asked whether they would vote for this node."""
+        return self._asked_term is not None
+
     def waits_until_s(self, term: int) -> float:
         """Before this time there is nothing to do in `term` though the timer has run out."""
         if self._asked_term == term and not self._is_majority(len(self._granted)):

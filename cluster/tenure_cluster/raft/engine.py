@@ -47,8 +47,11 @@ class RaftBroken(Exception):
     """An invariant of Raft does not hold on this node: it stops before it does more harm."""
 
 
+@functools.cache
 def verify_package(path: Path | None = None) -> None:
-    """Refuse to run on any text of pysyncobj but the audited one. Raises PackageNotAudited."""
+    """Refuse to run on any text of pysyncobj but the audited one. Raises PackageNotAudited. Once a process
+    is enough, since it has imported what it runs.
+    """
     path = path or Path(syncobj.__file__)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != AUDITED_SHA256:

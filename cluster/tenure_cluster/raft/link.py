@@ -84,6 +84,12 @@ class Framed(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
+        if not buffer and len(data) >= _LENGTH.size:
+            # Mostly what comes is one whole frame.
+            (length,) = _LENGTH.unpack_from(data)
+            if len(data) == _LENGTH.size + length and length <= self.frame_bytes_max:
+                self._take(bytes(memoryview(data)[_LENGTH.size :]))
+                return
         buffer += data
         position = 0
         while len(buffer) - position >= _LENGTH.size:
@@ -96,14 +102,18 @@ class Framed(asyncio.Protocol):
                 break
             body = bytes(memoryview(buffer)[position + _LENGTH.size : end])
             position = end
-            try:
-                self.frame_received(body)
-            except msgspec.DecodeError as error:
-                self.fail(f"a frame that is not of this protocol: {error}")
-                return
-            if not self.is_open:
+            if not self._take(body):
                 return
         del buffer[:position]
+
+    def _take(self, body: bytes) -> bool:
+        """Whether to go on with the next frame."""
+        try:
+            self.frame_received(body)
+        except msgspec.DecodeError as error:
+            self.fail(f"a frame that is not of this protocol: {error}")
+            return False
+        return self.is_open
 
     @property
     def is_open(self) -> bool:
@@ -163,21 +173,29 @@ class Dialled(Framed):
             return
         self._pings += 1
         self.write(frame(wire.Ping(self._pings)))
+        self.flush()
         self._timer = asyncio.get_running_loop().call_later(PING_INTERVAL_S, self._ping)
 
     def write(self, data: bytes) -> None:
-        """Leaves together with all else that is written in this turn of the loop."""
-        if not self._unwritten:
-            asyncio.get_running_loop().call_soon(self.flush)
+        """Leaves with the next `flush`, together with all else that is written until then."""
         self._unwritten.append(data)
         self._unwritten_bytes += len(data)
         if self.outbox_bytes > self._owner.outbox_bytes_max:
             self.fail(f"more than {self._owner.outbox_bytes_max} bytes wait to be sent")
 
     def flush(self) -> None:
-        data, self._unwritten, self._unwritten_bytes = b"".join(self._unwritten), [], 0
-        if data and self.transport is not None and self.is_open:
-            self.transport.write(data)
+        unwritten = self._unwritten
+        if unwritten:
+            data = unwritten[0] if len(unwritten) == 1 else b"".join(unwritten)
+            self._unwritten, self._unwritten_bytes = [], 0
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.write(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """Leaves at the end of this turn of the loop, together with all else that is written until then."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self.write(data)
 
     @property
     def outbox_bytes(self) -> int:

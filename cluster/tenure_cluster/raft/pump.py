@@ -56,7 +56,7 @@ left something due is followed by another one."""
 GRAIN_S: Final = 0.001
 """The timer runs out so much later than what it waits for, so that this is certain to be due then."""
 
-LOOKS_PER_STALL: Final = 5
+LOOKS_PER_STALL: Final = 4
 """Looks at the clock, at least, in the span from which it counts as a stall that nobody looked."""
 
 INBOUND_BYTES_MAX: Final = 16 << 20
@@ -209,9 +209,10 @@ class Pump:
         assert consensus is not None
         self._observe()
         before = consensus.last_number
-        deferred, self._deferred = self._deferred, []
-        for work in deferred:
-            work()
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            for work in deferred:
+                work()
         self._deliver(consensus)
         self._note_office(consensus)
         consensus.tick()
@@ -231,6 +232,8 @@ class Pump:
         self._wake_by(consensus.due_s())
 
     def _deliver(self, consensus: Consensus) -> None:
+        if not self._inbound:
+            return
         inbound, self._inbound, self._inbound_bytes = self._inbound, [], 0
         for peer, message in inbound:
             if message is not None:
@@ -243,7 +246,7 @@ class Pump:
 
     def _append(self, consensus: Consensus) -> bool:
         """One entry of all that is queued, unless one is under way: then the next one grows meanwhile."""
-        if consensus.office is None or self.proposals.appended:
+        if not self.proposals.queued or consensus.office is None or self.proposals.appended:
             return False
         taken = self.proposals.take()
         if taken is None:
@@ -302,6 +305,8 @@ class Pump:
         self._turn()
 
     def _send(self, outbox: Outbox) -> None:
+        if not outbox:
+            return
         transport = self._transport
         assert transport is not None
         encoded: wire.Consensus | None = None
@@ -309,7 +314,8 @@ class Pump:
         for peer, message in outbox:
             if message is not encoded:
                 encoded, data = message, frame(message)
-            transport.send(peer, data)
+            transport.put(peer, data)
+        transport.flush()
 
     def _answer(self) -> None:
         for done, outcome in self.proposals.take_answers():

@@ -35,6 +35,7 @@ from tenure_cluster.raft.segment import (
     looks_torn,
     read_frame,
     segment_name,
+    written_bytes,
 )
 
 SEGMENT_PREFIX: Final = "journal-"
@@ -119,7 +120,7 @@ class _Reader:
                 f"it belongs to node {header.node_id!r} of cluster {header.cluster_id!r},"
                 f" not to node {self._identity[1]!r} of cluster {self._identity[0]!r}",
             )
-        written = max(len(data.rstrip(b"\0")), HEADER_BYTES)
+        written = max(written_bytes(data), HEADER_BYTES)
         if result.segments and written == HEADER_BYTES:
             result.prepared = result.prepared or header
             return

@@ -45,9 +45,11 @@ _CRC: Final = struct.Struct("<I")
 _FRAME_MAGIC: Final = b"\xf7TJF"
 _FRAME_PREFIX: Final = struct.Struct("<4sIQII")
 _FRAME_SUFFIX: Final = struct.Struct("<IB")
+_FRAME_HEADER: Final = struct.Struct("<4sIQIIIB")
 _END: Final = 0xE5
 _TRAILER: Final = b"\x5a"
-_FRAME_HEADER_BYTES: Final = _FRAME_PREFIX.size + _FRAME_SUFFIX.size
+_PREFIX_BYTES: Final = _FRAME_PREFIX.size
+_FRAME_HEADER_BYTES: Final = _FRAME_HEADER.size
 FRAME_OVERHEAD_BYTES: Final = _FRAME_HEADER_BYTES + len(_TRAILER)
 MARK_BYTES: Final = FRAME_OVERHEAD_BYTES
 
@@ -124,6 +126,18 @@ def decode_header(name: str, data: bytes) -> SegmentHeader:
     return header
 
 
+_ZEROS: Final = bytes(4096)
+
+
+def written_bytes(data: bytes) -> int:
+    """How far a segment has been written: what follows is zeros."""
+    end = len(data)
+    while data.endswith(_ZEROS, 0, end):
+        end -= len(_ZEROS)
+    start = max(0, end - len(_ZEROS))
+    return start + len(data[start:end].rstrip(b"\0"))
+
+
 class Frame(NamedTuple):
     offset: int
     end: int
@@ -142,10 +156,9 @@ def _read_header(data: bytes, salt: int, offset: int) -> tuple[int, Position, in
     there."""
     if not data.startswith(_FRAME_MAGIC, offset) or offset + FRAME_OVERHEAD_BYTES > len(data):
         return None
-    _, length, seq, durable_offset, body_crc = _FRAME_PREFIX.unpack_from(data, offset)
-    header_crc, end_byte = _FRAME_SUFFIX.unpack_from(data, offset + _FRAME_PREFIX.size)
+    _, length, seq, durable_offset, body_crc, header_crc, end_byte = _FRAME_HEADER.unpack_from(data, offset)
     seed = zlib.crc32(offset.to_bytes(8, "little"), salt)
-    if end_byte != _END or zlib.crc32(data[offset : offset + _FRAME_PREFIX.size], seed) != header_crc:
+    if end_byte != _END or zlib.crc32(data[offset : offset + _PREFIX_BYTES], seed) != header_crc:
         return None
     end = offset + FRAME_OVERHEAD_BYTES + length
     return (end, Position(seq, durable_offset), body_crc, seed) if end <= len(data) else None

@@ -203,10 +203,21 @@ class Transport:
         return None if link is None else link.epoch
 
     def send(self, peer: str, data: bytes) -> None:
-        """Whole frames; dropped if there is no link."""
+        """Whole frames; dropped if there is no link. They leave at the end of this turn of the loop."""
+        link = self._links.get(peer)
+        if link is not None and not self._stopped:
+            link.write_soon(data)
+
+    def put(self, peer: str, data: bytes) -> None:
+        """As `send`, but they leave with the next `flush`."""
         link = self._links.get(peer)
         if link is not None and not self._stopped:
             link.write(data)
+
+    def flush(self) -> None:
+        """What was put leaves now."""
+        for link in self._links.values():
+            link.flush()
 
     def has_room(self, peer: str, size: int) -> bool:
         """Whether something that may be refused still fits: half of the outbox is kept for consensus."""
