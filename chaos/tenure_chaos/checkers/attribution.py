@@ -151,11 +151,6 @@ ONE_BY_ONE: Final = frozenset(
 """Each call that was told so has an effect of its own."""
 
 
-REPEATED: Final = frozenset(("Renew",))
-"""Commands that the service itself may propose again if it lost sight of the first. Of all that it repeats,
-only a renewal changes something again."""
-
-
 UNREPEATABLE: Final = frozenset(("acquire of", "commit of", "break", "delete_record"))
 """Kinds of requests that nobody may ask twice: neither the client nor a node of its leader."""
 
@@ -231,8 +226,9 @@ class Attribution:
         return told
 
     def unexplained(self) -> Iterator[Unexplained]:
-        """Every effect that no call accounts for. A call that was sent once accounts for one effect of a
-        kind, before its answer, save what is REPEATED; an attempt in doubt for any that come.
+        """Every effect that no call accounts for. A call accounts for effects before its answer: for one of
+        a kind if it can't be asked twice, else for any, because the service may ask its leader again. An
+        attempt in doubt accounts for whatever comes.
         """
         for request, numbers in self.effects.items():
             calls = sorted(self._calls.get(request, []), key=lambda call: call.returned_at)
@@ -244,7 +240,7 @@ class Attribution:
                 before = [call for call in calls if call.invoked_at <= at]
                 by = _accounts_for(before, effect, used)
                 if by is not None:
-                    if effect.command not in REPEATED:
+                    if request[0] in UNREPEATABLE:
                         used.add((by.number, effect.result))
                 elif not before:
                     yield Unexplained(n, effect, "never asked", None)
