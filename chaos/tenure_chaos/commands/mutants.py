@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tenure_chaos.commands.options import option_option
 from tenure_chaos.mutants.catalogue import BY_NAME, MUTANTS
 from tenure_chaos.mutants.hunt import Catch, Hunt, hunt_all
 from tenure_chaos.mutants.report import summary, table, write_between
@@ -25,6 +26,7 @@ START_GAP = 10_000
 @click.option("--repeat", default=5, show_default=True, help="Hunts of each mutant, each with its own seeds.")
 @click.option("--first-seed", default=1, show_default=True, help="Where the first hunt begins.")
 @click.option("--profile", is_flag=True, help="Draw the options that the mutant names, where it names some.")
+@option_option
 @click.option("--jobs", default=1, show_default=True, help="Hunts at a time.")
 @click.option("--list", "only_list", is_flag=True, help="Say which mutants there are.")
 @click.option(
@@ -39,6 +41,7 @@ def mutants(
     repeat: int,
     first_seed: int,
     profile: bool,
+    overrides: dict[str, str],
     jobs: int,
     only_list: bool,
     record: Path | None,
@@ -55,7 +58,12 @@ def mutants(
             click.echo(f"{mutant.name}: {mutant.what}")
         return
     hunts = [
-        Hunt(mutant.name, first_seed + START_GAP * number, seeds_max, profile and bool(mutant.profile))
+        Hunt(
+            mutant.name,
+            first_seed + START_GAP * number,
+            seeds_max,
+            {**(mutant.profile if profile else {}), **overrides},
+        )
         for mutant in chosen
         for number in range(repeat)
     ]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tenure_chaos.mutants import consensus, disks, guards, leases, memories, queues, service, time
+from tenure_chaos.mutants import clients, consensus, disks, guards, leases, memories, queues, service, time
 from tenure_chaos.mutants.mutant import Mutant
 
 LISTED: Final = (
@@ -15,7 +15,7 @@ LISTED: Final = (
     leases.RELEASE_BY_KEY,
     memories.DEDUPE_NOT_IN_SNAPSHOT,
     service.READ_WITHOUT_BARRIER,
-    service.DEADLINE_FROM_THE_RECEIPT,
+    clients.DEADLINE_FROM_THE_RECEIPT,
     guards.FLOOR_AT_FIRST_WRITE,
     time.TIME_FROM_ZERO,
     disks.SENT_BEFORE_THE_SYNC,
@@ -25,7 +25,7 @@ LISTED: Final = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = LISTED + tuple(
     mutant
-    for module in (leases, queues, guards, memories, time, disks, consensus, service)
+    for module in (leases, queues, guards, memories, time, disks, consensus, service, clients)
     for mutant in module.MUTANTS
     if mutant not in LISTED
 )

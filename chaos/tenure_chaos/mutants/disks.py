@@ -1,5 +1,6 @@
 """Mutants of durability: what is promised before it is on the disk."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -27,10 +28,6 @@ VOTE_NOT_PERSISTED = Mutant(
             "self._records.append((records.Kind.TERM, term, None))",
         ),
     ),
-    {
-        "faults": "kill one,kill leader,slow disk,slow link",
-        "fault_gap_s": "0.3",
-    },
 )
 
 TERM_NOT_PERSISTED = Mutant(
@@ -81,6 +78,7 @@ COMPACTED_TOO_EARLY = Mutant(
             "    self._consensus().journal._segments.remove_later(index)",
         ),
     ),
+    profiles.MANY_SNAPSHOTS,
 )
 
 MUTANTS = (

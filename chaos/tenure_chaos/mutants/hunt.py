@@ -5,7 +5,7 @@ import multiprocessing
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from tenure_chaos.mutants.catalogue import BY_NAME
 from tenure_chaos.mutants.edits import Edit, made
-from tenure_chaos.mutants.mutant import Mutant
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
 
@@ -66,7 +65,7 @@ class Hunt(NamedTuple):
     name: str
     first_seed: int
     seeds_max: int
-    profile: bool = False
+    overrides: dict[str, str]
 
 
 def hunt_all(hunts: Sequence[Hunt], jobs: int) -> Iterator[Catch]:
@@ -84,20 +83,19 @@ def be_quiet() -> None:
 
 
 def _hunt(hunted: Hunt) -> Catch:
-    return hunt(hunted.name, hunted.first_seed, hunted.seeds_max, profile=hunted.profile)
+    return hunt(*hunted)
 
 
-def hunt(name: str, first_seed: int, seeds_max: int, *, profile: bool = False) -> Catch:
+def hunt(name: str, first_seed: int, seeds_max: int, overrides: Mapping[str, str]) -> Catch:
     """Hunt one mutant, in this process, which has the unmodified program again when it returns. Raises
     EditDoesNotFit.
     """
-    mutant = BY_NAME[name]
     catch = Catch(name, first_seed, 0)
     failed: list[str] = []
-    with made((*mutant.edits, *OWN_CHECKS_OFF)) as entered:
+    with made((*BY_NAME[name].edits, *OWN_CHECKS_OFF)) as entered:
         for seed in range(first_seed, first_seed + seeds_max):
             catch.seeds += 1
-            violations, failure = _run(mutant, seed, profile=profile)
+            violations, failure = _run(Options.for_seed(seed, overrides), seed)
             if failure:
                 failed.append(f"seed {seed}: {failure}")
             if violations:
@@ -114,8 +112,7 @@ def rules_of(violations: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(violation.partition(":")[0] for violation in violations))
 
 
-def _run(mutant: Mutant, seed: int, *, profile: bool) -> tuple[list[str], str]:
-    options = Options.for_seed(seed, mutant.profile if profile else {})
+def _run(options: Options, seed: int) -> tuple[list[str], str]:
     try:
         with no_longer_than(SEED_WALL_S):
             return run_seed(seed, options).violations, ""

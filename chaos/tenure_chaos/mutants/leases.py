@@ -1,5 +1,6 @@
 """Mutants of granting, renewing and ending leases."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -32,6 +33,7 @@ RENEW_REVIVES = Mutant(
             "lease = table.leases.get((asked.tenant, asked.lease_id)) or Lost('unknown')",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 RENEW_AFTER_THE_END = Mutant(
@@ -97,6 +99,7 @@ REAPER_DOES_NOT_CHECK_AGAIN = Mutant(
             "if lease is not None:",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 GRANT_WHILE_HELD = Mutant(
@@ -127,6 +130,7 @@ RETRY_GRANTS_ANEW = Mutant(
             "of_tenant.pop(request_item_id(scope, request_id) if scope else request_id, None)",
         ),
     ),
+    profiles.ANSWERS_LOST,
 )
 
 ABANDON_IS_FORGOTTEN = Mutant(
@@ -139,6 +143,7 @@ ABANDON_IS_FORGOTTEN = Mutant(
             "pass",
         ),
     ),
+    profiles.ANSWERS_LOST,
 )
 
 LEASE_ENDS_EARLY = Mutant(

@@ -1,5 +1,6 @@
 """Mutants of waiting: who is granted next, and whether they are still there."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -10,6 +11,7 @@ WAITER_NOT_CHECKED = Mutant(
     "waiter granted without checking its session again",
     "a key is handed to the first in its queue, whose session may be over, or who may have fallen silent",
     (Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),),
+    profiles.SESSIONS_RUN_OUT,
 )
 
 LAST_COME_FIRST_SERVED = Mutant(

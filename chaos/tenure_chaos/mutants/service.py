@@ -1,5 +1,6 @@
-"""Mutants of the service and of the client: reads, retries, and what a caller is told."""
+"""Mutants of the service: reads, retries, and what a caller is told."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -13,18 +14,7 @@ READ_WITHOUT_BARRIER = Mutant(
             "if not self._raft.serving():\n            return NoAnswer.NOT_EXECUTED",
         ),
     ),
-)
-
-DEADLINE_FROM_THE_RECEIPT = Mutant(
-    "deadline counted from the receipt in the client",
-    "a client counts what remains of its lease from when the answer came, not from when it asked",
-    (
-        Edit(
-            "tenure._protocol:Call.received",
-            "return self._success(attempt, body)",
-            "return Answer(self._success(attempt, body).value, now)",
-        ),
-    ),
+    profiles.LEADERS_LEFT_BEHIND,
 )
 
 DOUBT_FORGOTTEN_BY_THE_SERVICE = Mutant(
@@ -37,30 +27,7 @@ DOUBT_FORGOTTEN_BY_THE_SERVICE = Mutant(
             "pass",
         ),
     ),
-)
-
-DOUBT_FORGOTTEN_BY_THE_CLIENT = Mutant(
-    "doubt forgotten by the client",
-    "a client that gives up says that nothing was executed, though one of its attempts may have been",
-    (
-        Edit(
-            "tenure._protocol:Call._give_up",
-            "if self.doubtful:",
-            "if False:",
-        ),
-    ),
-)
-
-REPEATED_WHAT_MUST_NOT_BE = Mutant(
-    "repetition of what must not be repeated",
-    "a client sends a commit without op_id again when its outcome is unknown",
-    (
-        Edit(
-            "tenure._protocol:Call._in_doubt",
-            "if not self.request.repeatable:",
-            "if False:",
-        ),
-    ),
+    profiles.NO_LEADER,
 )
 
 ANSWERED_BEFORE_THE_CLAIM = Mutant(
@@ -80,9 +47,6 @@ ANSWERED_BEFORE_THE_CLAIM = Mutant(
 
 MUTANTS = (
     READ_WITHOUT_BARRIER,
-    DEADLINE_FROM_THE_RECEIPT,
     DOUBT_FORGOTTEN_BY_THE_SERVICE,
-    DOUBT_FORGOTTEN_BY_THE_CLIENT,
-    REPEATED_WHAT_MUST_NOT_BE,
     ANSWERED_BEFORE_THE_CLAIM,
 )

@@ -1,5 +1,6 @@
 """Mutants of time: who counts it, from when, and by which clock."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -73,6 +74,7 @@ READ_DECIDES_BY_THE_CLOCK = Mutant(
             "if deadline_ms <= self.now_ms:",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 REPLAY_TELLS_THE_WHOLE_TTL = Mutant(
