@@ -1,0 +1,57 @@
+"""Options under which rare things happen often, as they are typed after ``--option``."""
+
+from typing import Final
+
+_BUSY: Final = {"clients": "6", "think_s": "0.1", "fault_gap_s": "1", "safety_s": "60"}
+
+CLOSE_TO_THE_END: Final = {
+    **_BUSY,
+    "work": "hold,look",
+    "keys": "6",
+    "ttl_ms": "1000",
+    "faults": "slow disk,jitter",
+}
+"""Leases that are hardly longer than a slow disk takes, so that much happens right before they end."""
+
+SESSIONS_RUN_OUT: Final = {
+    **_BUSY,
+    "work": "session",
+    "keys": "2",
+    "ttl_ms": "3000",
+    "faults": "slow disk,pause client",
+}
+"""Sessions that wait for one key and hold another when they end."""
+
+ANSWERS_LOST: Final = {
+    **_BUSY,
+    "work": "hold,wait",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "lost replies,slow link,cut clients off,duplicate requests",
+    "lose_reply": "0.1",
+    "duplicate_request": "0.1",
+}
+"""Attempts that arrive late or twice, or whose callers do not hear of it."""
+
+LEADERS_LEFT_BEHIND: Final = {
+    **_BUSY,
+    "work": "hold,look",
+    "keys": "1",
+    "faults": "pause node,isolate leader",
+}
+"""Leaders that do not know yet that there is another."""
+
+NO_LEADER: Final = {
+    **_BUSY,
+    "faults": "kill majority,split in halves,isolate leader,kill leader",
+}
+"""Long times in which nobody can be sure of anything."""
+
+MANY_SNAPSHOTS: Final = {
+    **_BUSY,
+    "snapshot_entries": "10",
+    "tail_entries": "2",
+    "segment_bytes": "65536",
+    "faults": "kill one,kill all,power loss one,slow disk",
+}
+"""Much that is compacted and removed, and restarts in the midst of it."""
