@@ -25,6 +25,7 @@ from tenure_cluster.settings import (
     Log,
     Member,
     Peer,
+    Watch,
     is_loopback,
     split_address,
 )
@@ -57,6 +58,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "leases": Leases,
     "calls": Calls,
     "admission": Admission,
+    "watch": Watch,
     "log": Log,
 }
 """Every section of plain settings; [members] is a table of tables beside them."""

@@ -98,6 +98,16 @@ class Admission(_Section, frozen=True, kw_only=True):
     releases go on. At least 2 x raft.journal_segment_bytes."""
 
 
+class Watch(_Section, frozen=True, kw_only=True):
+    """[watch]: who follows what happens, and how far back a node remembers it."""
+
+    history_events: int = 50_000
+    """Events kept in memory, from which a watch can be resumed; about 300 bytes each. At least 1,000."""
+    watchers_max: int = 10_000
+    """Watches open on this node at once; one more is refused. Each of GET /v1/events is a connection as well,
+    so below http.connections_max."""
+
+
 class Log(_Section, frozen=True, kw_only=True):
     """[log]: what the node says about itself on its standard error."""
 
@@ -129,6 +139,7 @@ class Config(_Section, frozen=True, kw_only=True):
     leases: Leases = Leases()
     calls: Calls = Calls()
     admission: Admission = Admission()
+    watch: Watch = Watch()
     log: Log = Log()
 
     def validate(self) -> None:
@@ -261,6 +272,8 @@ def _relation_faults(config: Config) -> list[str]:
         ("calls.timeout_ms", config.calls.timeout_ms, "the least possible", 100),
         ("admission.pending_max", config.admission.pending_max, "the least possible", 10),
         ("admission.polls_max", config.admission.polls_max, "the least possible", 1),
+        ("watch.history_events", config.watch.history_events, "the least possible", 1_000),
+        ("watch.watchers_max", config.watch.watchers_max, "the least possible", 0),
         (
             "admission.disk_reserve_bytes",
             config.admission.disk_reserve_bytes,

@@ -15,12 +15,13 @@ answer that means "not executed": what would be one becomes `outcome_unknown`.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from tenure_cluster import __version__
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.events import Event
 from tenure_cluster.raft import Raft, Role
 from tenure_cluster.service import reads
 from tenure_cluster.service.admission import Admission
@@ -37,8 +38,17 @@ from tenure_cluster.service.reader import Reader
 from tenure_cluster.service.reaper import Reaper
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.replies import ClusterReply, MemberBody
-from tenure_cluster.service.requests import BATCH_OPERATIONS, AbandonRequest, AcquireRequest, Request
+from tenure_cluster.service.requests import (
+    BATCH_OPERATIONS,
+    AbandonRequest,
+    AcquireRequest,
+    EventsRequest,
+    Request,
+)
 from tenure_cluster.service.validation import BATCH_MAX, check
+from tenure_cluster.service.watch import Subscription, Watches
+from tenure_cluster.service.watch_log import EventLog
+from tenure_cluster.service.watch_messages import Encoder
 from tenure_cluster.settings import Config
 
 ATTEMPTS_PER_CALL: Final = 2
@@ -108,13 +118,16 @@ class LeaseService:
         self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission)
         self.forwarding = Forwarding(raft, self.leadership, self._office, self.polls, config.leases)
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
+        others = [member.http for name, member in config.members.items() if name != config.node_id]
+        self.watches = Watches(EventLog(config.watch.history_events), config.watch.watchers_max, others)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
         self._closing = False
 
         self.leadership.listeners.append(self._role_changed)
-        replica.on_events = self.polls.on_events
+        replica.on_events = self._on_events
+        replica.on_restored = self._on_restored
         raft.on_role = self.leadership.on_role
         raft.on_link = self.forwarding.on_link
         raft.on_peer_message = self.forwarding.on_peer_message
@@ -134,6 +147,7 @@ class LeaseService:
         self._closing = True
         self.forwarding.closing = True
         self.polls.close()
+        self.watches.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + 1
         while self.proposer.pending and loop.time() < until:  # noqa: ASYNC110 -- once per process, at its end
@@ -205,6 +219,24 @@ class LeaseService:
             raise
         return cast("list[Answer]", answers)
 
+    def watch(
+        self,
+        tenant: str,
+        request: EventsRequest,
+        encoder: Encoder,
+        write: Callable[[Any], bool],
+        ended: Callable[[], None],
+    ) -> Subscription | Problem:
+        """Tell what happens from now on or after a revision, as this node's replica learns of it.
+
+        What is told goes through `encoder` to `write`, which says whether more can be taken; see
+        watch.Subscription.
+        """
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        return self.watches.subscribe(tenant, request.prefix, request.after, encoder, write, ended)
+
     def cluster(self) -> ClusterReply:
         """This node's view of the cluster."""
         status = self._raft.status()
@@ -272,7 +304,7 @@ class LeaseService:
 
     # One call
 
-    def _refusal(self, request: Request) -> Problem | None:
+    def _refusal(self, request: Request | EventsRequest) -> Problem | None:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
         return check(request, self._config.leases)
@@ -459,9 +491,18 @@ class LeaseService:
 
     # Changes
 
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self.polls.on_events(events)
+        self.watches.on_events(events)
+
+    def _on_restored(self) -> None:
+        tenants = self._replica.table.tenants
+        self.watches.on_restored({name: counters.revision for name, counters in tenants.items()})
+
     def _role_changed(self) -> None:
         if self.leadership.role != "leader":
             self.polls.drop_all()
+        self.watches.leader_changed(self.leadership.leader_id, self.leadership.term, self.leader_url)
 
     def _reaper_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()

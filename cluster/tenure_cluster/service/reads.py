@@ -156,8 +156,11 @@ def _list_leases(tenant: str, request: ListLeasesRequest, view: View) -> Answer:
         tenant, request.prefix, request.after, request.owner, request.limit
     )
     live = [grant for grant in grants if view.live(deadline_of(grant))]
+    counters = view.table.tenants.get(tenant)
     return LeasesReply(
-        leases=[lease_body(grant, view.now_ms, for_holder=False) for grant in live], next=after
+        leases=[lease_body(grant, view.now_ms, for_holder=False) for grant in live],
+        next=after,
+        revision=counters.revision if counters is not None else 0,
     )
 
 

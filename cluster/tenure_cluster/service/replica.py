@@ -23,6 +23,8 @@ class Replica:
         self.on_events: Callable[[Sequence[Event]], None] | None = None
         """Called after an entry with everything that happened in it, while consensus is still in its round:
         it may take notes, and must not propose."""
+        self.on_restored: Callable[[], None] | None = None
+        """Called after the whole state was replaced."""
 
     @property
     def table(self) -> LeaseTable:
@@ -52,6 +54,8 @@ class Replica:
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         self._machine = LeaseMachine(load(chunks))
+        if self.on_restored is not None:
+            self.on_restored()
 
     def digest(self) -> str:
         """SHA-256 of the state's content, equal on all nodes at the same applied index."""

@@ -128,10 +128,13 @@ class AcceptedReply(_Reply, frozen=True, kw_only=True):
 
 
 class LeasesReply(_Reply, frozen=True, kw_only=True):
-    """``next`` goes into ``after`` of the next page; null on the last."""
+    """``next`` goes into ``after`` of the next page; null on the last. ``revision`` is that of the state that
+    was listed: watching from the first page's tells everything that happened since.
+    """
 
     leases: list[LeaseBody]
     next: str | None
+    revision: int
     applied_index: int | UnsetType = UNSET
 
 

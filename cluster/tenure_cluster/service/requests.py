@@ -158,6 +158,13 @@ class CloseSessionRequest(_Request, frozen=True, kw_only=True):
     session_id: Id
 
 
+class EventsRequest(_Request, frozen=True, kw_only=True, rename={"after": "from"}):
+    """``from`` is the revision that was told last: what is told begins after it. Without it, now."""
+
+    prefix: str = ""
+    after: int | None = None
+
+
 class BatchRequest(_Request, frozen=True, kw_only=True):
     """Up to 1,000 operations; each is the body of its call with ``op`` beside it."""
 

@@ -20,6 +20,7 @@ from tenure_cluster.service.requests import (
     CloseSessionRequest,
     CommitRequest,
     DeleteRecordRequest,
+    EventsRequest,
     GetLeaseRequest,
     GetRecordRequest,
     GetSessionRequest,
@@ -48,7 +49,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _VALUE_CHARS_MAX: Final = 4 * (limits.VALUE_BYTES_MAX // 3 + 1)
 
 
-def check(request: Request, bounds: Leases) -> Problem | None:
+def check(request: Request | EventsRequest, bounds: Leases) -> Problem | None:
     """None if the request may be proposed or read for, else why not."""
     return _CHECKS[type(request)](request, bounds)
 
@@ -257,6 +258,12 @@ def _open_session(request: OpenSessionRequest, bounds: Leases) -> Problem | None
     return _owner(request.owner) or _ttl(request.ttl_ms, bounds) or _metadata(request.metadata)
 
 
+def _events(request: EventsRequest, bounds: Leases) -> Problem | None:
+    return _text("$.prefix", request.prefix, 0, limits.KEY_BYTES_MAX) or (
+        None if request.after is None else _number("$.from", request.after, 0, limits.SEQ_MAX)
+    )
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     AcquireRequest: _acquire,
     RenewRequest: _renew,
@@ -275,4 +282,5 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     OpenSessionRequest: _open_session,
     GetSessionRequest: lambda request, bounds: _id("$.session_id", request.session_id),
     CloseSessionRequest: lambda request, bounds: _id("$.session_id", request.session_id),
+    EventsRequest: _events,
 }
