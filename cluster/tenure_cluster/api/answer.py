@@ -97,8 +97,28 @@ class Writer:
         )
         return self._kept if keep_alive else self._closed
 
+    def begin(
+        self, request: web.BaseRequest, content_type: bytes, request_id: bytes, *, chunked: bool
+    ) -> None:
+        """Write the head of an answer whose body follows bit by bit and ends with the connection."""
+        if request.transport is not None and not request.transport.is_closing():
+            request.transport.write(
+                b"%b%bX-Request-Id: %b\r\nX-Accel-Buffering: no\r\nConnection: close\r\n%b\r\n"
+                % (
+                    self._make_head(Answer(200, content_type, b"")),
+                    self._common_lines(),
+                    request_id,
+                    b"Transfer-Encoding: chunked\r\n" if chunked else b"",
+                )
+            )
+
+    def end(self, request: web.BaseRequest, *, chunked: bool) -> None:
+        """Write the end of such an answer."""
+        if chunked and request.transport is not None and not request.transport.is_closing():
+            request.transport.write(b"0\r\n\r\n")
+
     def nothing(self) -> web.StreamResponse:
-        """For a request whose connection is gone."""
+        """For a request whose connection is gone, or has been used up."""
         return self._closed
 
     async def drain(self, request: web.BaseRequest) -> None:

@@ -20,6 +20,8 @@ from tenure_cluster.api.answer import Answer, Writer, refusal
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
 from tenure_cluster.api.dispatch import Dispatcher, Unrouted
+from tenure_cluster.api.events import EventsEndpoint
+from tenure_cluster.api.exchange import Exchange, LongEndpoint
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -51,7 +53,8 @@ class HttpFront:
     ) -> None:
         """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header."""
         self._limits = limits
-        self._dispatcher = Dispatcher(service, openapi.document(version), self._is_stopping)
+        long_calls = {"events": lambda route: EventsEndpoint(route, service)}
+        self._dispatcher = Dispatcher(service, openapi.document(version), self._is_stopping, long_calls)
         self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
         self._request_id_prefix = request_id_prefix.encode()
         self._request_numbers = count(1)
@@ -113,6 +116,8 @@ class HttpFront:
         except Exception:
             _log.exception("a request failed: %s %.200s", request.method, ascii(request.raw_path))
             answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
+        if isinstance(answer, web.StreamResponse):
+            return answer
         keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
         written = self._writer.write(request, answer, self._request_id(headers), keep_alive=keep_alive)
         if connection.writing_paused:
@@ -124,7 +129,7 @@ class HttpFront:
 
     async def _answer(
         self, request: web.BaseRequest, connection: Connection, content_type: str, answer_format: Format
-    ) -> Answer:
+    ) -> Answer | web.StreamResponse:
         path, query = target.split(request.raw_path)
         found = self._dispatcher.find(request.method, path)
         if isinstance(found, Unrouted):
@@ -142,10 +147,17 @@ class HttpFront:
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
             return refusal(asked, answer_format)
-        if not endpoint.ends_with_connection(asked):
+        long = isinstance(endpoint, LongEndpoint)
+        if not long and not endpoint.ends_with_connection(asked):
             return await endpoint.answer(asked, answer_format)
         connection.cancel_when_lost = asyncio.current_task()
         try:
+            if isinstance(endpoint, LongEndpoint):
+                request_id = self._request_id(request.headers)
+                exchange = Exchange(
+                    request, connection, self._writer, self._limits, request_id, answer_format
+                )
+                return await endpoint.serve(exchange, asked)
             return await endpoint.answer(asked, answer_format)
         finally:
             connection.cancel_when_lost = None

@@ -38,7 +38,7 @@ _REFUSALS_LOG_PERIOD_S: Final = 60.0
 class Connection(web.RequestHandler):
     """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
 
-    __slots__ = ("_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost")
+    __slots__ = ("_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost", "on_writable")
 
     def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
         super().__init__(
@@ -56,6 +56,8 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
         self.cancel_when_lost: asyncio.Task[Any] | None = None
         """The task of a request that is of no use to anybody once this connection is gone."""
+        self.on_writable: Callable[[], None] | None = None
+        """Called when the client has taken what was written, after writing was paused."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
@@ -87,6 +89,11 @@ class Connection(web.RequestHandler):
         elif self._state is _BUSY:
             self._bytes_behind = True
         super().data_received(data)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.on_writable is not None:
+            self.on_writable()
 
     def arrived(self) -> None:
         """The request that is being handled is here, head and body."""

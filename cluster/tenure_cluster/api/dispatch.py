@@ -5,7 +5,7 @@ the endpoint of a request is a look-up or two in a dictionary.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +35,7 @@ class Endpoint(ABC):
         self.takes_body = route.source == "body"
         self._decoders = Decoders(body_type or route.request) if self.takes_body else None
         fields = msgspec.structs.fields(route.request) if route.source == "query" and route.request else ()
-        self._integers = frozenset(field.name for field in fields if field.type in (int, int | None))
+        self._integers = frozenset(field.encode_name for field in fields if field.type in (int, int | None))
 
     def decode_body(self, body: bytes, query: str | None, body_format: Format) -> Any | Problem:
         """The call's request from its body. A query is refused: what stood in it would be ignored."""
@@ -159,8 +159,16 @@ class Unrouted(msgspec.Struct, frozen=True):
 class Dispatcher:
     """Finds the endpoint of a method and path."""
 
-    def __init__(self, service: LeasePort, document: bytes, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        service: LeasePort,
+        document: bytes,
+        is_stopping: Callable[[], bool],
+        long_calls: Mapping[str, Callable[[Route], Endpoint]] = {},
+    ) -> None:
+        """``long_calls`` make the endpoints that keep their connection; without them these are not served."""
         own: dict[str, Callable[[Route], Endpoint]] = {
+            **long_calls,
             "acquire": lambda route: _AcquireEndpoint(route, service),
             "batch": lambda route: _BatchEndpoint(route, service),
             "cluster": lambda route: _OwnEndpoint(route, service.cluster),
@@ -172,6 +180,8 @@ class Dispatcher:
         self._by_prefix: dict[str, dict[str, Endpoint]] = {}
         for route in ROUTES:
             make = own.get(route.operation)
+            if make is None and route.streamed is not None:
+                continue
             methods = (self._by_prefix if route.parameter else self._by_path).setdefault(route.prefix, {})
             endpoint = make(route) if make else _OperationEndpoint(route, service)
             methods[route.method] = endpoint

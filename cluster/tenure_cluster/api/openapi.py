@@ -75,6 +75,7 @@ def build(version: str) -> dict[str, Any]:
             {"name": "leases", "description": "Who may act, until when."},
             {"name": "guards", "description": "Guarded writes: no superseded holder gets through."},
             {"name": "sessions", "description": "The unit of liveness."},
+            {"name": "events", "description": "What happens, as it happens."},
             {"name": "cluster", "description": "Nodes and their state."},
         ],
         "paths": paths,
@@ -86,7 +87,7 @@ def _schemas() -> dict[str, Any]:
     requests = [route.request for route in ROUTES if route.request and route.operation != "batch"]
     answers = [reply for route in ROUTES for group in route.replies.values() for reply in group]
     answers = [reply for reply in answers if reply is not replies.BatchReply] + list(batch.RESULT_TYPES)
-    answers.append(replies.HolderBody)
+    answers += [replies.HolderBody, *(route.streamed[1] for route in ROUTES if route.streamed)]
     _, schemas = msgspec.json.schema_components([*requests, batch.BatchBody], ref_template=_REF)
     for name, first, second in _EXACTLY_ONE:
         _say_exactly_one(schemas[name + "Request"], first, second)
@@ -218,10 +219,15 @@ def _success(route: Route, status: int) -> dict[str, Any]:
     kinds = [{"$ref": _REF.format(name=reply.__name__)} for reply in route.replies[status]]
     schema = {"type": "object"} if not kinds else kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     media_types = CONTENT_TYPES.values() if kinds else [CONTENT_TYPES["json"]]
+    content: dict[str, Any] = {media_type.decode(): {"schema": schema} for media_type in media_types}
+    if route.streamed is not None:
+        media_type, part = route.streamed
+        parts = {"$ref": _REF.format(name=part.__name__)}
+        content = {media_type: {"schema": {"type": "string", "x-parts": parts}}}
     response = {
         "description": "Queued; ask again." if status == 202 else "Done.",
         "headers": _headers(status),
-        "content": {media_type.decode(): {"schema": schema} for media_type in media_types},
+        "content": content,
     }
     links = route.links.get(status, ())
     return {**response, "links": {link.operation: _link(link) for link in links}} if links else response

@@ -1,11 +1,13 @@
 """What the HTTP front needs from the service."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import ClusterReply, Reply
-from tenure_cluster.service.requests import Request
+from tenure_cluster.service.requests import EventsRequest, Request
+from tenure_cluster.service.watch import Subscription
+from tenure_cluster.service.watch_messages import Encoder
 
 
 class Readiness(Protocol):
@@ -29,6 +31,17 @@ class LeasePort(Protocol):
 
     async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Reply | Problem]:
         """Execute operations in one round and answer each, in order."""
+
+    def watch(
+        self,
+        tenant: str,
+        request: EventsRequest,
+        encoder: Encoder,
+        write: Callable[[Any], bool],
+        ended: Callable[[], None],
+    ) -> Subscription | Problem:
+        """Tell what happens, until the subscription is closed or ``ended`` is called. No I/O; what is told
+        is written later."""
 
     def cluster(self) -> ClusterReply:
         """This node's view of the cluster. No I/O."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from tenure_cluster.service import replies, requests
+from tenure_cluster.service.watch_messages import EventBody
 
 Source: TypeAlias = Literal["body", "query", "nothing"]
 Struct: TypeAlias = type[msgspec.Struct]
@@ -30,12 +31,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the service's operation, or of the front's own for the calls that it answers itself."""
     summary: str
     description: str = ""
-    tag: Literal["leases", "guards", "sessions", "cluster"]
+    tag: Literal["leases", "guards", "sessions", "events", "cluster"]
     request: Struct | None = None
     source: Source = "nothing"
     path_field: str | None = None
     """The request's field that ``{name}`` fills."""
     replies: dict[int, tuple[Struct, ...]]
+    streamed: tuple[str, Struct] | None = None
+    """Media type of a body that does not end, and what its parts are."""
     problems: tuple[str, ...]
     """Codes that the call can meet, beside those that any call of its source can."""
     example: dict[str, Any] | None = None
@@ -323,6 +326,27 @@ ROUTES: Final[tuple[Route, ...]] = (
         path_field="session_id",
         replies={200: (replies.SessionClosedReply,)},
         problems=(*WRITE_CALL, "no_session", "session_expired"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events",
+        operation="events",
+        summary="Follow what happens",
+        description=(
+            "Server-Sent Events: `id` is the revision, `event` the kind, `data` a JSON object. Every node "
+            "tells the same events, each once and in the order of revisions, so a watch goes on after the "
+            "last `id` on any of them: by `from`, or by the header `Last-Event-ID`. To know the state too, "
+            "list the leases first and watch from the `revision` of that list. `bookmark` says how far "
+            "everything has been told; `gap` ends a watch whose client was too slow, and says after which "
+            "revision to resume; `shutting_down` ends a watch whose node stops; `leader_changed` has no "
+            "place in the order. Comments are signs of life."
+        ),
+        tag="events",
+        request=requests.EventsRequest,
+        source="query",
+        replies={200: ()},
+        streamed=("text/event-stream", EventBody),
+        problems=("compacted", "out_of_range", "overloaded", "shutting_down"),
     ),
     Route(
         method="GET",
