@@ -24,6 +24,7 @@ from tenure.errors import (
 )
 
 if TYPE_CHECKING:
+    from tenure._endpoints import DEFAULT_ENDPOINTS
     from tenure._handle import State
     from tenure.aio import Client, Held, Lease, connect
     from tenure.answers import Grant, Holder, LeaseInfo, Queue, Record, Session
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_ENDPOINTS",
     "Client",
     "ClusterUnavailable",
     "CommitRefused",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
+    "DEFAULT_ENDPOINTS": "tenure._endpoints",
     "Client": "tenure.aio",
     "Held": "tenure.aio",
     "Lease": "tenure.aio",
