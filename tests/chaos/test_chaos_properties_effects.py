@@ -219,6 +219,18 @@ def test_a_waiter_that_was_refused_in_the_end_is_granted_later() -> Story:
     return story
 
 
+@breaks(11)
+def test_a_waiter_is_granted_and_told_that_the_key_is_held() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k")
+    story.wait("b", "k")
+    story.release(grant, serve=0)
+    told = story.calls[1]
+    told.outcome, told.code, told.returned_at = "refused", "held", story.now
+    told.answer = {"holder": {"token": grant.token}}
+    return story
+
+
 @keeps(11)
 def test_a_waiter_that_was_queued_may_be_refused_in_the_end() -> Story:
     story = Story()

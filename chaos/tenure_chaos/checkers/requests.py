@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
-from tenure_chaos.checkers.facts import Facts
+from tenure_chaos.checkers.facts import Facts, Life
 from tenure_chaos.checkers.holding import belief_follows_a_grant
 from tenure_chaos.checkers.reading import Findings, Wrong, called_key, key_of
 from tenure_chaos.history import CallRecord, Effect
@@ -75,7 +75,9 @@ def what_failed_has_no_effect(facts: Facts) -> Findings:
 
 
 def nobody_is_granted_what_was_refused(facts: Facts) -> Findings:
-    """11: a waiter whose request was refused in the end, for certain, is not granted later."""
+    """11: a waiter whose request was refused in the end, for certain, is not granted later; and no acquire is
+    refused as held that was granted meanwhile.
+    """
     looked = 0
     for life in facts.lives:
         if not life.request_id:
@@ -83,18 +85,32 @@ def nobody_is_granted_what_was_refused(facts: Facts) -> Findings:
         scope = "" if life.session_id == life.lease_id else life.session_id
         calls = facts.attribution.calls_of_request(("acquire", life.key[0], scope, life.request_id))
         looked += bool(calls)
-        before = [call for call in calls if call.returned_at < life.began_at]
-        under_way = len(before) < sum(call.invoked_at <= life.began_at for call in calls)
-        if not before or under_way or any(call.doubtful or call.outcome == "unknown" for call in before):
-            continue
-        last = max(before, key=lambda call: call.returned_at)
-        if last.outcome == "refused":
+        refused = _refused_meanwhile(life, calls) or _refused_before(life, calls)
+        if refused is not None:
             yield Wrong(
-                f"effect {life.began} grants {life.name} to {life.request_id}, which call {last.number} was "
-                f"refused ({last.code})",
+                f"effect {life.began} grants {life.name} to {life.request_id}, which call {refused.number} "
+                f"was refused ({refused.code})",
                 life.key,
             )
     return looked
+
+
+def _refused_meanwhile(life: Life, calls: list[CallRecord]) -> CallRecord | None:
+    for call in calls:
+        held = call.outcome == "refused" and call.code == "held" and not call.doubtful
+        if held and call.invoked_at <= life.began_at <= call.returned_at:
+            return call
+    return None
+
+
+def _refused_before(life: Life, calls: list[CallRecord]) -> CallRecord | None:
+    """The call that ended the request before the grant, if nothing of it was under way any more."""
+    before = [call for call in calls if call.returned_at < life.began_at]
+    under_way = len(before) < sum(call.invoked_at <= life.began_at for call in calls)
+    if not before or under_way or any(call.doubtful or call.outcome == "unknown" for call in before):
+        return None
+    last = max(before, key=lambda call: call.returned_at)
+    return last if last.outcome == "refused" else None
 
 
 def every_effect_was_asked_for(facts: Facts) -> Findings:
