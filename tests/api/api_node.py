@@ -12,7 +12,7 @@ from typing import Any
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.node import Node
-from tenure_cluster.settings import Config, Http, Leases, Member, Peer
+from tenure_cluster.settings import Config, Http, Leases, Member, Peer, Watch
 
 START_TIMEOUT_S = 20.0
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 class RunningNode:
     """A node that serves until ``stop``."""
 
-    def __init__(self, directory: Path, **http: int) -> None:
+    def __init__(self, directory: Path, watch: dict[str, int] | None = None, **http: int) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         peer = f"127.0.0.1:{free_port()}"
@@ -45,6 +45,7 @@ class RunningNode:
             peer=Peer(listen=peer, advertise=peer),
             members={"n1": Member(peer=peer, http=self.url)},
             leases=Leases(ttl_min_ms=3_000),
+            watch=Watch(**(watch or {})),
         )
         self._config.validate()
         self._stop = asyncio.Event()

@@ -31,11 +31,11 @@ def small(node: RunningNode) -> int:
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
-    """Starts nodes with settings of their own for ``[http]``."""
+    """Starts nodes with settings of their own for ``[http]`` and ``[watch]``."""
     running: list[RunningNode] = []
 
-    def start(**http: int) -> RunningNode:
-        running.append(RunningNode(tmp_path / f"node{len(running)}", **http))
+    def start(watch: dict[str, int] | None = None, **http: int) -> RunningNode:
+        running.append(RunningNode(tmp_path / f"node{len(running)}", watch, **http))
         return running[-1]
 
     yield start
