@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tenure._endpoints import DEFAULT_ENDPOINTS
     from tenure._handle import State
     from tenure.aio import Client, Held, Lease, connect
-    from tenure.answers import Grant, Holder, LeaseInfo, Queue, Record, Session
+    from tenure.answers import Event, Grant, Holder, LeaseInfo, Queue, Record, Session
     from tenure.sync import SyncClient, SyncHeld, SyncLease, connect_sync
 
 __version__ = "0.1.0"
@@ -37,6 +37,7 @@ __all__ = [
     "Client",
     "ClusterUnavailable",
     "CommitRefused",
+    "Event",
     "Grant",
     "Held",
     "Holder",
@@ -71,6 +72,7 @@ _LOADED_ON_USE = {
     "SyncLease": "tenure.sync",
     "connect": "tenure.aio",
     "connect_sync": "tenure.sync",
+    "Event": "tenure.answers",
     "Grant": "tenure.answers",
     "Holder": "tenure.answers",
     "LeaseInfo": "tenure.answers",

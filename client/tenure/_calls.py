@@ -31,7 +31,7 @@ class Calls:
         self.clock = options.clock
         self.timeout_s = options.timeout_s
         self.attempt_timeout_s = options.attempt_timeout_s
-        self._http: Transport = (
+        self.http: Transport = (
             options.transport() if options.transport else Http(credential=options.credential, tls=options.tls)
         )
         self._left_behind: set[asyncio.Task[Any]] = set()
@@ -65,7 +65,7 @@ class Calls:
                 await self.options.sleep(step.seconds)
                 continue
             try:
-                status, headers, body = await self._http.send(step)
+                status, headers, body = await self.http.send(step)
             except NotSent as error:
                 call.failed(step, self.clock(), str(error), sent=False)
             except NoAnswer as error:
@@ -107,4 +107,4 @@ class Calls:
         await self.finish_left_behind()
         # After a fork they are the parent's.
         if os.getpid() == self._pid:
-            await self._http.close()
+            await self.http.close()

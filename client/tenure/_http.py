@@ -3,12 +3,13 @@ and not answered."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
 import socket
 import weakref
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +81,36 @@ class Http:
                 del self._pools[attempt.url]
             if pool.in_use == 0 and self._pools.get(attempt.url) is not pool:
                 await pool.session.close()
+
+    @contextlib.asynccontextmanager
+    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A GET whose answer comes bit by bit, over a connection of its own. Raises NotSent or NoAnswer, also
+        where the answer breaks off."""
+        import aiohttp
+        from yarl import URL
+
+        headers = {"Accept": "text/event-stream"}
+        if (credential := self._credential.get()) is not None:
+            headers["Authorization"] = f"Bearer {credential}"
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_max_s, ceil_threshold=math.inf
+        )
+        pool = self._open(url.partition("/v1/")[0], 1)
+        try:
+            async with pool.session.get(
+                URL(url, encoded=True),
+                headers=headers,
+                allow_redirects=False,
+                timeout=timeout,
+                trace_request_ctx=_Progress(),
+            ) as response:
+                yield response
+        except aiohttp.ClientConnectorError as error:
+            raise NotSent(_words(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswer(_words(error)) from error
+        finally:
+            await pool.session.close()
 
     async def close(self) -> None:
         pools, self._pools = list(self._pools.values()), {}

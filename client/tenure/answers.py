@@ -180,6 +180,27 @@ class Record(_Answer, frozen=True, kw_only=True):
         return self.value.encode()
 
 
+class Event(_Answer, frozen=True, kw_only=True):
+    """One thing that happened to a key: granted, renewed, progress, parked, unparked, released, expired,
+    broken, handed_over, committed, commit_refused, record_deleted, queue_joined or queue_left; of a newer
+    server others.
+
+    ``detail`` is a reason, a refusal's code, or empty. A ``gap`` is no event: what happened before
+    ``revision`` may have been missed; look at the state.
+    """
+
+    revision: int
+    kind: str
+    key: str = ""
+    owner: str = ""
+    token: int = 0
+    mode: str = ""
+    slot: int = 0
+    detail: str = ""
+    at: str = ""
+    cluster_time_ms: int = 0
+
+
 class Member(_Answer, frozen=True, kw_only=True):
     """``match_index`` and ``lag`` are known on the leader only."""
 

@@ -8,7 +8,8 @@ over, counted from before the call was made; ``lease`` (aio.py) does that for yo
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Literal
 
 from tenure import _requests
@@ -17,10 +18,12 @@ from tenure._calls import Calls
 from tenure._endpoints import Endpoints, parse_endpoints
 from tenure._options import Options
 from tenure._terms import milliseconds as _ms
+from tenure._watch import Watch
 from tenure.answers import (
     Accepted,
     Broken,
     Cluster,
+    Event,
     Grant,
     LeaseInfo,
     LeasePage,
@@ -230,6 +233,19 @@ class PlainClient:
             return await self._calls.find(_requests.close_session(session_id)) is not None
         except LeaseLost:
             return False
+
+    # -- events
+
+    async def watch(self, prefix: str = "", *, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """What happens to the keys that begin with ``prefix``: each event once, in the order of revisions.
+
+        Begins now, or after the revision ``after``. Goes on by itself through lost connections, nodes that
+        stop and changes of leader, for as long as it is iterated. What no node remembers any more is told
+        as an event of the kind ``gap``. Raises what the cluster refuses for good.
+        """
+        async with contextlib.aclosing(Watch(self._calls, prefix, after).events()) as events:
+            async for event in events:
+                yield event
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

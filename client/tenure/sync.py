@@ -31,7 +31,7 @@ from tenure._handle import State
 from tenure._held import Reading
 from tenure._options import ATTEMPT_TIMEOUT_S, TIMEOUT_S, Options
 from tenure._terms import TTL_S, Mode
-from tenure.answers import Accepted, LeaseInfo
+from tenure.answers import Accepted, Event, LeaseInfo
 from tenure.election import AGAIN_S, LOOK_S, RwLock, accepts_handle, election_lease, log
 from tenure.errors import ClusterUnavailable, InvalidRequest, LeaseLost, NotAuthorized, TenureError
 
@@ -135,6 +135,23 @@ class SyncClient:
             if answer.next is None:
                 return
             after = answer.next
+
+    def watch(self, prefix: str = "", *, after: int | None = None) -> Iterator[Event]:
+        """As aio.Client.watch."""
+        events = self._client.watch(prefix, after=after)
+
+        async def following() -> Event:
+            return await anext(events)
+
+        async def closing() -> None:
+            await events.aclose()
+
+        try:
+            while True:
+                yield self._run(following())
+        finally:
+            with contextlib.suppress(InvalidRequest, RuntimeError):
+                self._run(closing())
 
     def lease(
         self,
