@@ -188,17 +188,6 @@ class Attribution:
     def calls_of_request(self, request: Request) -> list[CallRecord]:
         return self._calls.get(request, [])
 
-    def asked_since(self, n: int) -> float:
-        """When an effect was asked for first, if any call accounts for it; else 0."""
-        effect = self._effects[n]
-        at = effect.first_applied_at
-        times = [
-            call.invoked_at
-            for call in self.calls_of(effect)
-            if call.invoked_at <= at <= may_act_until(call, effect)
-        ]
-        return min(times, default=0.0)
-
     def made_by(self, call: CallRecord) -> Iterator[int]:
         """The effects that the call may have made before it returned."""
         request = request_of_call(call)

@@ -1,8 +1,10 @@
 """Every key's calls, as clients saw them, are linearizable against the model of one key.
 
 A call without a known outcome is resolved from the log: if the log has its effect, the call had that effect
-between its beginning and the time when it was applied; if not, it had none. Grants that no client was told of
-(the answer was lost, a waiter had gone) are operations too.
+when the first node applied it; if not, it had none. Grants that no client was told of (the answer was lost, a
+waiter had gone) are operations too. That they have a moment and not a span is sound, because the order of the
+log, each entry at its first application, is one that a right history must allow; and it keeps the search
+short where many such operations would fit nearly anywhere.
 """
 
 from collections.abc import Callable
@@ -47,7 +49,6 @@ def operations_by_key(facts: Facts) -> dict[Key, list[Operation]]:
 
 class _Operations:
     def __init__(self, facts: Facts) -> None:
-        self._facts = facts
         self._told: set[tuple[Key, int]] = set()
         """Grants that a client was told of."""
         self._acknowledged = set(facts.attribution.told.values())
@@ -85,27 +86,19 @@ class _Operations:
             key, kind, token = (event["tenant"], event["key"]), event["kind"], event["token"]
             if kind == "granted":
                 if (key, token) not in self._told:
-                    life = self._facts.life(key, token)
-                    request_id = life.request_id if life is not None else ""
-                    since = self._first_asked.get((key[0], request_id or "-"), 0.0)
-                    self._put(key, (Asked("acquire"), Answered("granted", token)), since, at)
+                    self._put(key, (Asked("acquire"), Answered("granted", token)), at, at)
             elif n in self._acknowledged:
                 continue
             elif kind == "released":
-                since = self._facts.attribution.asked_since(n)
-                self._put(key, (Asked("release", token), Answered("released")), since, at)
+                self._put(key, (Asked("release", token), Answered("released")), at, at)
             elif kind == "committed":
-                self._put(key, (_asked_by(effect), Answered("accepted")), self._since(n), at)
+                self._put(key, (_asked_by(effect), Answered("accepted")), at, at)
             elif kind == "record_deleted":
-                self._put(key, (Asked("delete"), Answered("deleted")), self._since(n), at)
+                self._put(key, (Asked("delete"), Answered("deleted")), at, at)
         if effect.result == "Broken" and n not in self._acknowledged:
             tokens = [lease["token"] for lease in effect.result_fields["leases"]]
             key = (effect.fields["tenant"], effect.fields["key"])
-            broken = (Asked("break"), Answered("broken", tokens[0] if tokens else 0))
-            self._put(key, broken, self._since(n), at)
-
-    def _since(self, n: int) -> float:
-        return self._facts.attribution.asked_since(n)
+            self._put(key, (Asked("break"), Answered("broken", tokens[0] if tokens else 0)), at, at)
 
 
 def _asked_by(effect: Effect) -> Asked:
