@@ -19,7 +19,9 @@ from service_cluster import (
 )
 
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
-from tenure_cluster.service.replies import GrantedReply, WaitingReply
+from tenure_cluster.service.forwarding import Forwarding
+from tenure_cluster.service.peer_messages import encode_answered
+from tenure_cluster.service.replies import AcceptedReply, GrantedReply, WaitingReply
 from tenure_cluster.settings import Calls
 
 
@@ -405,6 +407,26 @@ async def test_a_peer_that_says_nonsense_is_not_answered_and_does_no_harm(tmp_pa
         await until(lambda: leader.service.forwarding.bad_messages == 1, "the message")
         assert leader.raft.status().last_index == before
         await acquired(node, "k")
+
+
+async def test_an_answer_to_a_question_of_a_previous_life_ends_no_other_question(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        await acquired(leader, "k", "a")
+        service, ended = node.service, list[list[Outcome]]()
+        before, after = (
+            Forwarding(
+                node.raft, service.leadership, service._office, service.polls, node.config.leases, incarnation
+            )
+            for incarnation in ("life 1", "life 2")
+        )
+        poll = request("acquire", key="k", owner="b", ttl_ms=30_000, wait_ms=20_000, request_id="r")
+        old = before.ask(leader.node_id, [Ask("acquire", TENANT, poll)], ended.append)
+        new = after.ask(leader.node_id, [Ask("acquire", TENANT, poll)], ended.append)
+        after.on_peer_message(leader.node_id, 1, encode_answered(old, [AcceptedReply(revision=7)]))
+        assert ended == []
+        after.on_peer_message(leader.node_id, 1, encode_answered(new, [AcceptedReply(revision=8)]))
+        assert ended == [[AcceptedReply(revision=8)]]
 
 
 async def test_a_stopping_follower_ends_its_questions_honestly(tmp_path: Path) -> None:

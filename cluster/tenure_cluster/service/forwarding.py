@@ -8,8 +8,13 @@ decides whether to ask again.
 
 A question names the term it is meant for. A leader of another term refuses it, so what lay in a stopped
 process's buffers since its last time in office can't come to life in its next one.
+
+S11: a node numbers its questions from a random number on. A leader may answer a question of the node's
+previous life over the connection to its present one; had both counted from 1, that answer would be taken for
+the answer to another question.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -46,15 +51,22 @@ class Forwarding:
     """Both sides: questions of this node's callers to the leader, and those of other nodes to this one."""
 
     def __init__(
-        self, raft: Raft, leadership: Leadership, office: Office, polls: Polls, bounds: Leases
+        self,
+        raft: Raft,
+        leadership: Leadership,
+        office: Office,
+        polls: Polls,
+        bounds: Leases,
+        incarnation: str,
     ) -> None:
+        """`incarnation` is an id that no other life of this node has had."""
         self._raft = raft
         self._leadership = leadership
         self._office = office
         self._polls = polls
         self._bounds = bounds
         self._questions: dict[int, _Question] = {}
-        self._number = 0
+        self._number = int.from_bytes(hashlib.blake2b(incarnation.encode(), digest_size=6).digest())
         self._epochs: dict[str, int] = {}
         self._waiting: dict[tuple[str, int], Ask] = {}
         """Acquires of other nodes' callers that may wait here, by peer and the question's number."""

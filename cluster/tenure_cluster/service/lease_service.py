@@ -116,7 +116,9 @@ class LeaseService:
         self.polls = Polls(raft, replica, self.proposer, self.admission)
         self.reader = Reader(raft, replica, self.proposer, on_crash)
         self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission)
-        self.forwarding = Forwarding(raft, self.leadership, self._office, self.polls, config.leases)
+        self.forwarding = Forwarding(
+            raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
+        )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
         others = [member.http for name, member in config.members.items() if name != config.node_id]
         self.watches = Watches(EventLog(config.watch.history_events), config.watch.watchers_max, others)
