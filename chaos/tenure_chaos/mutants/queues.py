@@ -31,9 +31,12 @@ POLL_LOSES_ITS_PLACE = Mutant(
     "a waiter who asks again goes to the end of the queue",
     (
         Edit(
-            "tenure_cluster.lease.acquiring:acquire",
-            "return _poll(step, waiter)",
-            "drop_waiter(step, waiter, 'silent')\n            return _try(step, tenant, asked)",
+            f"{_QUEUEING}:refresh",
+            "polled = replace(waiter, poll_deadline_ms=deadline_ms)",
+            "table.remove_waiter(waiter)\n"
+            "    table.last_ticket += 1\n"
+            "    polled = replace(waiter, poll_deadline_ms=deadline_ms, ticket=table.last_ticket)\n"
+            "    table.add_waiter(polled)",
         ),
     ),
 )
