@@ -125,16 +125,19 @@ def work(endpoints: str, where: str, accounts: int, seed: int, guarded: bool, th
 def disturb(workers: list[BaseProcess], thinking: list[Any], rng: random.Random, most: float) -> int:
     """Stop workers that think, at random, and continue them, until all have ended; how often."""
     stopped: dict[int, float] = {}
+    spared: dict[int, float] = {}
     stops = 0
     next_at = 0.0
     while any(worker.is_alive() for worker in workers):
         now = time.monotonic()
         for pid in [pid for pid, until in stopped.items() if now >= until]:
             del stopped[pid]
+            # Or it would be stopped again in the same thought, for ever.
+            spared[pid] = now + 10 * THINKING_S
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         victims = [w.pid for w, thinks in zip(workers, thinking, strict=True) if w.pid and thinks.value]
-        victims = [pid for pid in victims if pid not in stopped]
+        victims = [pid for pid in victims if pid not in stopped and now >= spared.get(pid, 0)]
         if victims and now >= next_at and stops < most and len(stopped) < len(workers) // 2:
             victim = rng.choice(victims)
             with contextlib.suppress(ProcessLookupError):
