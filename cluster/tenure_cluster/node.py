@@ -273,6 +273,8 @@ def _http_limits(config: Config) -> HttpLimits:
         connections_max=connections_max,
         read_timeout_ms=config.http.read_timeout_ms,
         idle_timeout_ms=config.http.idle_timeout_ms,
+        stream_frame_bytes_max=config.http.stream_frame_bytes_max,
+        stream_in_flight_max=config.http.stream_in_flight_max,
     )
 
 

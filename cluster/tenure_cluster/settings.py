@@ -46,6 +46,11 @@ class Http(_Section, frozen=True, kw_only=True):
     """Time in which a request that has begun must have arrived completely."""
     idle_timeout_ms: int = 75_000
     """Time after which a connection without a request is closed. Above the longest poll (25 s)."""
+    stream_frame_bytes_max: int = 1_048_576
+    """Largest frame that a client may send on a stream. At least body_bytes_max: any one operation fits."""
+    stream_in_flight_max: int = 4_096
+    """Operations of one stream that may be under way; beyond it nothing more is read from its connection
+    until some are answered. Waiting acquires are not counted."""
 
 
 class Peer(_Section, frozen=True, kw_only=True):
@@ -266,6 +271,13 @@ def _relation_faults(config: Config) -> list[str]:
         ("http.connections_max", config.http.connections_max, "the least possible", 1),
         ("http.read_timeout_ms", config.http.read_timeout_ms, "the least possible", 100),
         ("http.idle_timeout_ms", config.http.idle_timeout_ms, "the least possible", 100),
+        (
+            "http.stream_frame_bytes_max",
+            config.http.stream_frame_bytes_max,
+            "http.body_bytes_max",
+            config.http.body_bytes_max,
+        ),
+        ("http.stream_in_flight_max", config.http.stream_in_flight_max, "the least possible", 1),
         ("calls.leader_wait_ms", config.calls.leader_wait_ms, "the least possible", 0),
         ("calls.leader_waiters_max", config.calls.leader_waiters_max, "the least possible", 0),
         ("calls.timeout_ms", config.calls.timeout_ms, "calls.leader_wait_ms", config.calls.leader_wait_ms),

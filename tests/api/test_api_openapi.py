@@ -21,7 +21,7 @@ DOCUMENT = openapi.build("1.2.3")
 
 NOT_OF_A_ROUTE = {"no_route", "method_not_allowed"}
 """Met where there is no operation to document them at."""
-LATER = {"unauthenticated", "forbidden"}
+LATER = {"unauthenticated"}
 """Of calls and features that are not there yet."""
 
 
@@ -90,7 +90,7 @@ def test_a_route_is_documented(route: Route) -> None:
         kind = "application/problem+json" if int(status) >= 400 else "application/json"
         if route.streamed is not None and int(status) < 400:
             kind = route.streamed[0]
-        assert kind in response["content"]
+        assert kind in response.get("content", {}) or status == "101"
     if route.parameter is not None:
         [in_path] = [p for p in documented["parameters"] if p["in"] == "path"]
         assert (in_path["name"], in_path["required"]) == (route.parameter, True)
@@ -113,7 +113,7 @@ def test_the_example_of_a_body_fits_its_schema_and_its_decoder(route: Route) -> 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
 def test_the_examples_of_problems_fit_their_schemas(route: Route) -> None:
     for status, response in operation(route)["responses"].items():
-        content = response["content"].get("application/problem+json", {"schema": {}, "examples": {}})
+        content = response.get("content", {}).get("application/problem+json", {"schema": {}, "examples": {}})
         for code, example in content["examples"].items():
             validator(content["schema"]).validate(example["value"])
             assert str(CODES[code][0]) == status

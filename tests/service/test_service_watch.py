@@ -17,7 +17,7 @@ HISTORY = 1_600
 
 @pytest.fixture
 def watches() -> Watches:
-    return Watches(EventLog(HISTORY), watchers_max=50, nodes=["http://n2.test"])
+    return Watches(EventLog(HISTORY), watchers_max=50, nodes=lambda: ["http://n2.test"])
 
 
 @pytest.fixture

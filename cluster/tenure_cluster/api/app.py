@@ -19,12 +19,14 @@ from tenure_cluster.api import codec, openapi, target
 from tenure_cluster.api.answer import Answer, Writer, refusal
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
-from tenure_cluster.api.dispatch import Dispatcher, Unrouted
+from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
 from tenure_cluster.api.exchange import Exchange, LongEndpoint
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
+from tenure_cluster.api.routes import Route
+from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.service.errors import Problem
 
 _log = logging.getLogger("tenure.api")
@@ -53,7 +55,12 @@ class HttpFront:
     ) -> None:
         """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header."""
         self._limits = limits
-        long_calls = {"events": lambda route: EventsEndpoint(route, service)}
+        self._service = service
+        self._streams: dict[Stream, None] = {}
+        long_calls: dict[str, Callable[[Route], Endpoint]] = {
+            "events": lambda route: EventsEndpoint(route, service),
+            "stream": lambda route: StreamEndpoint(route, service, self._streams),
+        }
         self._dispatcher = Dispatcher(service, openapi.document(version), self._is_stopping, long_calls)
         self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
         self._request_id_prefix = request_id_prefix.encode()
@@ -96,6 +103,9 @@ class HttpFront:
         self._stopping = True
         if self._table is not None:
             self._table.drop_unfinished()
+        elsewhere = self._service.elsewhere
+        for stream in list(self._streams):
+            stream.going_away(f"the node stops; go on at {elsewhere[0]}" if elsewhere else "the node stops")
         if self._runner is not None:
             await self._runner.cleanup()
         if self._table is not None:

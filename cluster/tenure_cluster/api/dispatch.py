@@ -180,7 +180,7 @@ class Dispatcher:
         self._by_prefix: dict[str, dict[str, Endpoint]] = {}
         for route in ROUTES:
             make = own.get(route.operation)
-            if make is None and route.streamed is not None:
+            if make is None and route.long:
                 continue
             methods = (self._by_prefix if route.parameter else self._by_path).setdefault(route.prefix, {})
             endpoint = make(route) if make else _OperationEndpoint(route, service)

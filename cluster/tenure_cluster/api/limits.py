@@ -19,6 +19,12 @@ REQUEST_ID_BYTES_MAX: Final = 128
 DETAIL_CHARS_MAX: Final = 500
 """Longest text from a request that a problem repeats."""
 
+STREAM_WAITS_MAX: Final = 1_000
+"""Most acquires that wait on one stream."""
+
+STREAM_WATCHES_MAX: Final = 100
+"""Most watches of one stream."""
+
 DROPS_PER_SWEEP_MAX: Final = 200
 """Most overdue connections that are closed in one go, so that closing many never holds the loop."""
 
@@ -27,7 +33,7 @@ SWEEP_PERIOD_S: Final = 1.0
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the front; the first four are those of the configuration's section ``[http]``."""
+    """Settings of the front; the first six are those of the configuration's section ``[http]``."""
 
     body_bytes_max: int = 262_144
     """Largest request body."""
@@ -38,6 +44,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A request must have arrived whole, head and body, this long after its first byte."""
     idle_timeout_ms: int = 75_000
     """A connection without a request is closed after this long. Above the longest poll."""
+    stream_frame_bytes_max: int = 1_048_576
+    """Largest frame of a stream."""
+    stream_in_flight_max: int = 4_096
+    """Operations under way on one stream beyond which nothing more is read from it; waiting acquires are not
+    counted."""
     write_timeout_ms: int = 30_000
     """A client must take its answer within this."""
     stop_timeout_ms: int = 10_000

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.frames import Answered, Frame
 from tenure_cluster.service.replies import ClusterReply, Reply
 from tenure_cluster.service.requests import EventsRequest, Request
 from tenure_cluster.service.watch import Subscription
@@ -32,6 +33,12 @@ class LeasePort(Protocol):
     async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Reply | Problem]:
         """Execute operations in one round and answer each, in order."""
 
+    def submit(self, tenant: str, operations: Sequence[tuple[str, Request]], answered: Answered) -> Frame:
+        """Execute operations that came together and don't wait, each answered on its own."""
+
+    def leave(self, frame: Frame) -> None:
+        """Nobody wants the answers of a frame any more."""
+
     def watch(
         self,
         tenant: str,
@@ -48,6 +55,10 @@ class LeasePort(Protocol):
 
     def ready(self) -> Readiness:
         """Whether this node can serve with a quorum, and if not, why. No I/O."""
+
+    @property
+    def elsewhere(self) -> Sequence[str]:
+        """Base URLs of the other nodes' HTTP fronts, the leader's first."""
 
     @property
     def leader_url(self) -> str | None:

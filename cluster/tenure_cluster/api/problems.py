@@ -25,14 +25,17 @@ def document(problem: Problem) -> dict[str, Any]:
     return {**standard, **problem.extra, **standard} if problem.extra else standard
 
 
+def retry_after_s(problem: Problem) -> float | None:
+    """How long to wait before asking again, if the problem is of that kind."""
+    if problem.retry_after_s is None and problem.status in _RETRY_STATUSES:
+        return _RETRY_AFTER_S
+    return problem.retry_after_s
+
+
 def headers(problem: Problem) -> bytes:
     """The header lines that belong to the problem: ``Retry-After``, in whole seconds and never 0."""
-    retry_after_s = problem.retry_after_s
-    if retry_after_s is None:
-        if problem.status not in _RETRY_STATUSES:
-            return b""
-        retry_after_s = _RETRY_AFTER_S
-    return b"Retry-After: %d\r\n" % max(1, math.ceil(retry_after_s))
+    wait_s = retry_after_s(problem)
+    return b"" if wait_s is None else b"Retry-After: %d\r\n" % max(1, math.ceil(wait_s))
 
 
 def invalid(detail: str, path: str) -> Problem:

@@ -52,6 +52,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.partition("{")[0]
 
     @property
+    def long(self) -> bool:
+        """Whether its answer goes on until one of the two sides ends it."""
+        return self.streamed is not None or 101 in self.replies
+
+    @property
     def parameter(self) -> str | None:
         """Name of the path's parameter."""
         return self.path.partition("{")[2].removesuffix("}") or None
@@ -347,6 +352,25 @@ ROUTES: Final[tuple[Route, ...]] = (
         replies={200: ()},
         streamed=("text/event-stream", EventBody),
         problems=("compacted", "out_of_range", "overloaded", "shutting_down"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/stream",
+        operation="stream",
+        summary="Everything over one connection",
+        description=(
+            "A WebSocket of binary MessagePack messages. A client sends arrays of `[id, op, body]`, one "
+            "or many in a message; it gets arrays of `[id, status, body]` as answers come, in no "
+            "particular order. `op` is an `operationId` of this document, and `body`, `status` and the "
+            "answer are those of that call; a problem has `retry_after_s` where the call has `Retry- "
+            "After`. Operations of one message share a log entry. `watch` takes the fields of `events`; "
+            "what it is told comes with id 0, status 200 and its id in `watch`; `unwatch` takes that id. "
+            "A message that is none of this is answered with id 0 and closes the connection (1003, 1007, "
+            "1008 or 1009); a node that stops closes with 1001 and names another one."
+        ),
+        tag="events",
+        replies={101: ()},
+        problems=("forbidden",),
     ),
     Route(
         method="GET",

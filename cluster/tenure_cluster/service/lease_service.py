@@ -15,6 +15,7 @@ answer that means "not executed": what would be one becomes `outcome_unknown`.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -30,6 +31,7 @@ from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
 from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
+from tenure_cluster.service.frames import Answered, Frame
 from tenure_cluster.service.leadership import Leadership
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
@@ -120,8 +122,9 @@ class LeaseService:
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
-        others = [member.http for name, member in config.members.items() if name != config.node_id]
-        self.watches = Watches(EventLog(config.watch.history_events), config.watch.watchers_max, others)
+        self._others = [member.http for name, member in config.members.items() if name != config.node_id]
+        log = EventLog(config.watch.history_events)
+        self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
@@ -221,6 +224,59 @@ class LeaseService:
             raise
         return cast("list[Answer]", answers)
 
+    def submit(self, tenant: str, operations: Sequence[tuple[str, Request]], answered: Answered) -> Frame:
+        """As `call`, for operations that came together and don't wait: without a task for each, and those
+        that change something in one entry of the log.
+
+        `answered` is called with each one's place and answer, in no particular order, perhaps before this
+        returns. Give the result to `leave` when the caller's connection has closed.
+        """
+        loop = asyncio.get_running_loop()
+        started, timeout_s = loop.time(), self._config.calls.timeout_ms / 1000
+        asks: dict[int, Ask] = {}
+        for place, (operation, request) in enumerate(operations):
+            refusal = self._refusal(request)
+            if refusal is not None:
+                answered(place, refusal)
+            elif getattr(request, "consistency", "") == "stale":
+                answered(place, self._read_stale(Ask(operation, tenant, request)))
+            else:
+                asks[place] = self._ask(operation, tenant, request)
+
+        def go_on(ask: Ask, outcome: NoAnswer) -> asyncio.Task[Answer]:
+            return loop.create_task(self._persist(ask, outcome, _Call(started, 0, timeout_s)))
+
+        frame = Frame(dict(asks), answered, go_on, self._attempted)
+        if not asks:
+            return frame
+        self._under_way.add(frame, started + timeout_s)
+        if self._raft.is_leader():
+            for place, ask in asks.items():
+                ask.sent = True
+                self._office.execute(ask, partial(frame.settle, place))
+        elif (leader := self.leadership.reachable) is not None:
+            settle = partial(frame.settle_all, list(asks))
+            frame.number = self.forwarding.ask(leader, list(asks.values()), settle)
+            if not frame.left:
+                self.forwarding.forget(frame.number)
+        else:
+            frame.set_result([NoAnswer.NOT_EXECUTED])
+        return frame
+
+    def leave(self, frame: Frame) -> None:
+        """Nobody wants the answers of a frame any more: its acquires are given up as in `call`."""
+        frame.over = True
+        self._attempted(frame)
+        for ask in frame.waiting():
+            self._give_up(ask)
+        for task in list(frame.tasks.values()):
+            task.cancel()
+
+    def _attempted(self, frame: Frame) -> None:
+        self._under_way.remove(frame)
+        if frame.number is not None:
+            self.forwarding.forget(frame.number)
+
     def watch(
         self,
         tenant: str,
@@ -297,6 +353,14 @@ class LeaseService:
         elif not status.quorum or status.leader_id not in status.connected:
             return Readiness(ready=False, reason="the node is out of contact with its leader")
         return Readiness(ready=True, reason="serving")
+
+    @property
+    def elsewhere(self) -> Sequence[str]:
+        """URLs of the other nodes' fronts, the leader's first."""
+        url = self.leader_url
+        return (
+            [url, *(other for other in self._others if other != url)] if url in self._others else self._others
+        )
 
     @property
     def leader_url(self) -> str | None:

@@ -178,11 +178,11 @@ class _Audience:
 class Watches:
     """All subscriptions of this node."""
 
-    def __init__(self, log: EventLog, watchers_max: int, nodes: Sequence[str]) -> None:
-        """``nodes`` are the URLs at which a watcher can go on when this node stops."""
+    def __init__(self, log: EventLog, watchers_max: int, nodes: Callable[[], Sequence[str]]) -> None:
+        """``nodes`` gives the URLs at which a watcher can go on when this node stops."""
         self.log = log
         self._watchers_max = watchers_max
-        self._nodes = list(nodes)
+        self._nodes = nodes
         self._audiences: dict[str, _Audience] = {}
         self._all: dict[Subscription, None] = {}
         self._flush: asyncio.Handle | None = None
@@ -289,8 +289,9 @@ class Watches:
         for audience in list(self._audiences.values()):
             for subscription in audience.live():
                 subscription.place = audience.told
+        members = {"nodes": list(self._nodes())}
         for subscription in list(self._all):
-            self._end(subscription, Notice("shutting_down", subscription.place, {"nodes": self._nodes}))
+            self._end(subscription, Notice("shutting_down", subscription.place, members))
 
     # Telling all who are live
 
