@@ -38,7 +38,7 @@ def acknowledged(batches: int = 4) -> tuple[ModelDisk, Journal]:
 
 def frame_starts(content: bytes) -> list[int]:
     header = decode_header(FIRST, content)
-    return [frame.offset for frame in frames_after(content, header.salt, 0)]
+    return [offset for offset, _ in frames_after(content, header.salt, 0)]
 
 
 def written_end(content: bytes) -> int:

@@ -144,16 +144,20 @@ class _Reader:
     def _frames(self, header: SegmentHeader, data: bytes) -> int:
         """Replay all intact frames from the beginning; returns where they end."""
         offset = HEADER_BYTES
+        marked: tuple[int, int] = self.result.marked
         while (frame := read_frame(data, header.salt, offset)) is not None:
+            end, durable, body = frame
             try:
                 if offset == HEADER_BYTES:
-                    self._open(header, records.decode_body(frame.body))
-                elif frame.body:
-                    self._replay(records.decode_body(frame.body))
+                    self._open(header, records.decode_body(body))
+                elif body:
+                    self._replay(records.decode_body(body))
             except (Malformed, InconsistentLog) as error:
                 raise JournalDamaged(header.name, offset, str(error)) from error
-            self.result.marked = max(self.result.marked, frame.durable)
-            offset = frame.end
+            if durable > marked:
+                marked = durable
+            offset = end
+        self.result.marked = Position(*marked)
         if offset == HEADER_BYTES and not self.result.segments:
             raise JournalDamaged(header.name, offset, "the first batch of the journal is not intact")
         return offset
@@ -180,7 +184,7 @@ class _Reader:
 
     def _judge(self, header: SegmentHeader, data: bytes, offset: int) -> None:
         here = Position(header.seq, offset)
-        if any(frame.durable > here for frame in frames_after(data, header.salt, offset)):
+        if any(durable > here for _, durable in frames_after(data, header.salt, offset)):
             raise JournalDamaged(
                 header.name, offset, "no intact batch, but a later one proves that there was"
             )

@@ -25,7 +25,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from tenure_cluster.raft.codec import Malformed, pack, unpack
 
@@ -138,11 +138,8 @@ def written_bytes(data: bytes) -> int:
     return start + len(data[start:end].rstrip(b"\0"))
 
 
-class Frame(NamedTuple):
-    offset: int
-    end: int
-    durable: Position
-    body: bytes
+Frame: TypeAlias = tuple[int, tuple[int, int], bytes]
+"""(end, durable position, body). Plain, as a journal may hold hundreds of thousands."""
 
 
 def encode_frame(body: bytes, salt: int, offset: int, durable: Position) -> bytes:
@@ -151,7 +148,7 @@ def encode_frame(body: bytes, salt: int, offset: int, durable: Position) -> byte
     return b"".join((prefix, _FRAME_SUFFIX.pack(zlib.crc32(prefix, seed), _END), body, _TRAILER))
 
 
-def _read_header(data: bytes, salt: int, offset: int) -> tuple[int, Position, int, int] | None:
+def _read_header(data: bytes, salt: int, offset: int) -> tuple[int, tuple[int, int], int, int] | None:
     """(end of the frame, durable position, CRC of the body, seed), or None if no intact header stands
     there."""
     if not data.startswith(_FRAME_MAGIC, offset) or offset + FRAME_OVERHEAD_BYTES > len(data):
@@ -161,7 +158,7 @@ def _read_header(data: bytes, salt: int, offset: int) -> tuple[int, Position, in
     if end_byte != _END or zlib.crc32(data[offset : offset + _PREFIX_BYTES], seed) != header_crc:
         return None
     end = offset + FRAME_OVERHEAD_BYTES + length
-    return (end, Position(seq, durable_offset), body_crc, seed) if end <= len(data) else None
+    return (end, (seq, durable_offset), body_crc, seed) if end <= len(data) else None
 
 
 def read_frame(data: bytes, salt: int, offset: int) -> Frame | None:
@@ -173,16 +170,16 @@ def read_frame(data: bytes, salt: int, offset: int) -> Frame | None:
     body = data[offset + _FRAME_HEADER_BYTES : end - 1]
     if data[end - 1] != _TRAILER[0] or zlib.crc32(body, seed) != body_crc:
         return None
-    return Frame(offset, end, durable, body)
+    return end, durable, body
 
 
-def frames_after(data: bytes, salt: int, offset: int) -> Iterator[Frame]:
-    """Every intact frame that begins after ``offset``, wherever it stands: evidence about what came before
-    it."""
+def frames_after(data: bytes, salt: int, offset: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Where every intact frame begins after ``offset``, and the durable position that it states: evidence
+    about what came before it."""
     while (offset := data.find(_FRAME_MAGIC, offset + 1)) >= 0:
         frame = read_frame(data, salt, offset)
         if frame is not None:
-            yield frame
+            yield offset, frame[1]
 
 
 def looks_torn(data: bytes, salt: int, offset: int) -> bool:
