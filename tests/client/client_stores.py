@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,16 +32,20 @@ def program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def postgres(directory: Path) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """A PostgreSQL server of its own; gives its connection string."""
-    # It refuses to run as root.
+    # Not in pytest's directory: the server refuses to run as root, and every start of pytest takes that
+    # directory away from all others.
+    with tempfile.TemporaryDirectory(prefix="tenure-postgres-") as directory:
+        yield from _postgres(Path(directory))
+
+
+def _postgres(directory: Path) -> Iterator[str]:
     setpriv = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     as_user = setpriv if os.getuid() == 0 else []
     data = directory / "data"
     if as_user:
         shutil.chown(directory, "postgres", "postgres")
-        for parent in directory.parents[:3]:
-            parent.chmod(parent.stat().st_mode | 0o011)
     initdb = [*as_user, program("initdb"), "-D", str(data), "-U", "test", "-A", "trust", "-E", "UTF8", "-N"]
     subprocess.run(initdb, check=True, capture_output=True, cwd="/")
     port = free_port()
