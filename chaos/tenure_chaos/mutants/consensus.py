@@ -1,5 +1,6 @@
 """Mutants of consensus: votes, commits, and what becomes of them."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -64,6 +65,7 @@ UNKNOWN_CALLED_NOT_EXECUTED = Mutant(
             "self._answers.extend((done, refusal) for done in batch.dones)",
         ),
     ),
+    profiles.OUTCOMES_UNKNOWN,
 )
 
 APPLIED_AGAIN = Mutant(

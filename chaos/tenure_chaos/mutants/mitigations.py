@@ -14,7 +14,13 @@ from tenure_cluster.raft import mitigations
 
 _SHORT: Final = {"safety_s": "20"}
 
-_SMALL: Final = {"entry_bytes_max": "4096", "segment_bytes": "65536", "snapshot_entries": "10"}
+_SMALL: Final = {
+    "entry_bytes_max": "4096",
+    "segment_bytes": "65536",
+    "snapshot_entries": "10",
+    "tail_entries": "2",
+    "piece_bytes": "512",
+}
 """So that a resend takes several messages, compaction keeps a short tail, and the journal many segments."""
 
 POWER: Final = {

@@ -35,11 +35,22 @@ ANSWERS_LOST: Final = {
 
 LEADERS_LEFT_BEHIND: Final = {
     **_BUSY,
-    "work": "hold,look",
+    "work": "look,batch",
     "keys": "1",
-    "faults": "pause node,isolate leader",
+    "think_s": "0.02",
+    "ttl_ms": "1000",
+    "faults": "isolate leader",
 }
 """Leaders that do not know yet that there is another."""
+
+OUTCOMES_UNKNOWN: Final = {
+    **_BUSY,
+    "work": "guard,mishap",
+    "keys": "6",
+    "fault_gap_s": "0.5",
+    "faults": "slow disk,pause node",
+}
+"""Offices that end while an entry is under way, which the next leader commits."""
 
 NO_LEADER: Final = {
     **_BUSY,
