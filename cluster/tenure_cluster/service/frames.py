@@ -1,15 +1,27 @@
 """Operations that came in one frame of a stream: asked together, answered one by one as they come.
 
-The short path: no task and no future per operation. On the leader each is executed at once, so all of a frame
+The short path: no task and no future per operation. On the leader each is proposed at once, so all of a frame
 that change something stand in one entry of the log, as those of a batch do; on a follower they are one
 question to the leader. Whatever ends without an answer goes on alone, as any other call does.
+
+What the results of an entry mean for a frame is worked out together when the round of consensus is over: the
+clocks are read once for all of a frame, on the way in and on the way out.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
-from tenure_cluster.service.asks import Answer, Ask, NoAnswer, Outcome
+from tenure_cluster.raft import Outcome as RaftOutcome
+from tenure_cluster.raft import Raft
+from tenure_cluster.service.admission import Admission
+from tenure_cluster.service.answers import answer
+from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.office import Office
+from tenure_cluster.service.polls import Polls
+from tenure_cluster.service.proposals import Proposer
 
 Answered: TypeAlias = Callable[[int, Answer], None]
 """Told the place of an operation in its frame, and its answer; once for each."""
@@ -18,7 +30,7 @@ Answered: TypeAlias = Callable[[int, Answer], None]
 class Frame:
     """The operations of one frame that have no answer yet."""
 
-    __slots__ = ("_alone", "_answered", "_forget", "_persist", "left", "number", "over", "tasks")
+    __slots__ = ("_alone", "_answered", "_forget", "_persist", "left", "number", "over", "results", "tasks")
 
     def __init__(
         self,
@@ -33,6 +45,8 @@ class Frame:
         """By their places: those whose first attempt is not over."""
         self.tasks: dict[int, asyncio.Task[Answer]] = {}
         """Those that go on alone."""
+        self.results: list[tuple[int, RaftOutcome]] = []
+        """What has become of proposals in this round, not looked at yet."""
         self._alone: dict[int, Ask] = {}
         self.over = False
         """Whether nobody wants the answers any more."""
@@ -82,3 +96,51 @@ class Frame:
         """Time is over for the first attempts."""
         for place in list(self.left):
             self.settle(place, result[0])
+
+
+class FrameOffice:
+    """What a leader does with the operations of a frame; see Office for those that come alone."""
+
+    def __init__(
+        self, raft: Raft, proposer: Proposer, office: Office, polls: Polls, admission: Admission
+    ) -> None:
+        self._raft = raft
+        self._proposer = proposer
+        self._office = office
+        self._polls = polls
+        self._admission = admission
+
+    def execute(self, frame: Frame) -> None:
+        """Admit, propose, answer; what only looks is read beside."""
+        self._proposer.ask_all(self._admitted(frame))
+
+    def _admitted(self, frame: Frame) -> Iterator[tuple[Ask, Callable[[RaftOutcome], None]]]:
+        applied = self._applied
+        for place, ask in list(frame.left.items()):
+            ask.sent = True
+            if ask.operation in READS:
+                self._office.execute(ask, partial(frame.settle, place))
+            elif (refusal := self._admission.refusal(ask.operation, self._proposer.pending)) is not None:
+                frame.settle(place, refusal)
+            else:
+                yield ask, partial(applied, frame, place)
+
+    def _applied(self, frame: Frame, place: int, outcome: RaftOutcome) -> None:
+        if not frame.results:
+            asyncio.get_running_loop().call_soon(self._answer, frame)
+        frame.results.append((place, outcome))
+
+    def _answer(self, frame: Frame) -> None:
+        results, frame.results = frame.results, []
+        now_ms, settled_of = self._raft.now_ms(), self._proposer.settled
+        for place, outcome in results:
+            settled = settled_of(outcome)
+            ask = frame.left.get(place)
+            if ask is None:
+                continue  # its time was over, and it goes on alone
+            if ask.operation == "acquire":
+                self._polls.settle(ask, settled, partial(frame.settle, place))
+            elif isinstance(settled, Problem | NoAnswer):
+                frame.settle(place, settled)
+            else:
+                frame.settle(place, answer(settled, ask, now_ms))

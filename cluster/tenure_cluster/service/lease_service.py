@@ -31,7 +31,7 @@ from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
 from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
-from tenure_cluster.service.frames import Answered, Frame
+from tenure_cluster.service.frames import Answered, Frame, FrameOffice
 from tenure_cluster.service.leadership import Leadership
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
@@ -125,6 +125,7 @@ class LeaseService:
         self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
+        self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
@@ -251,9 +252,7 @@ class LeaseService:
             return frame
         self._under_way.add(frame, started + timeout_s)
         if self._raft.is_leader():
-            for place, ask in asks.items():
-                ask.sent = True
-                self._office.execute(ask, partial(frame.settle, place))
+            self._frames.execute(frame)
         elif (leader := self.leadership.reachable) is not None:
             settle = partial(frame.settle_all, list(asks))
             frame.number = self.forwarding.ask(leader, list(asks.values()), settle)

@@ -4,7 +4,7 @@ Everything random is drawn here and goes into the command, and the stamp is this
 moment of proposing. Nothing that a caller sent is a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from tenure_cluster.lease import commands
@@ -54,6 +54,22 @@ class Proposer:
     def ask(self, ask: Ask, then: Then) -> None:
         """Propose what `ask` asks for."""
         self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then)
+
+    def ask_all(self, asks: Iterable[tuple[Ask, Callable[[RaftOutcome], None]]]) -> None:
+        """Propose what several ask for that came together, with one stamp. What becomes of each is told as
+        consensus tells it: whoever is told gives it to `settled`."""
+        propose, mint = self._raft.propose, self._mint
+        at_ms, wall_ms = self._raft.now_ms(), self._wall_ms()
+        for ask, then in asks:
+            self.pending += 1
+            propose(
+                at_ms, commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)), then
+            )
+
+    def settled(self, outcome: RaftOutcome) -> Settled:
+        """What a proposal of `ask_all` came to; to be called once for each."""
+        self.pending -= 1
+        return outcome.result if type(outcome) is Applied else _without_result(outcome)
 
     def claim(self, tenant: str, lease_id: str, then: Then) -> None:
         """Confirm a grant on behalf of a waiter that is connected."""
