@@ -153,7 +153,7 @@ def test_a_follower_that_is_far_behind_catches_up_at_the_pace_of_its_answers(bui
     assert late.machine.values() == []
     cluster.network.mend_all()
     took_s = cluster.until(lambda: len(late.machine.values()) == 200, 30.0)
-    # More than a dozen windows, each a way there, a sync and a way back; at the pace of heartbeats it would be
+    # More than a dozen windows, each a way there, a sync and a way back; at the pace of heartbeats it were
     # more than a second.
     assert took_s < 0.5
 
