@@ -127,7 +127,7 @@ def check(model: Model[State], operations: Sequence[Operation], *, steps_max: in
     while placed < must:
         steps += 1
         if steps > steps_max:
-            return Outcome("unknown", steps, deepest)
+            return Outcome("unknown", steps, max(deepest, _numbers(choices), key=len))
         if entry is not None and entry.is_call:
             operation = operations[entry.number]
             after = (
@@ -144,17 +144,21 @@ def check(model: Model[State], operations: Sequence[Operation], *, steps_max: in
                 state, taken = candidate, bit
                 placed += operation.returned_at != NEVER
                 _lift(entry)
-                if len(choices) > len(deepest):
-                    deepest = tuple(choice[0].number for choice in choices)
                 entry = head.next
                 break
             else:
                 entry = entry.next
             continue
+        if len(choices) > len(deepest):
+            deepest = _numbers(choices)
         if not choices:
             return Outcome("not_linearizable", steps, deepest)
         entry, state, pending = choices.pop()
         taken &= ~(1 << entry.number)
         placed -= operations[entry.number].returned_at != NEVER
         _unlift(entry)
-    return Outcome("linearizable", steps, deepest)
+    return Outcome("linearizable", steps, _numbers(choices))
+
+
+def _numbers(choices: Sequence[tuple[_Entry, Any, Any]]) -> tuple[int, ...]:
+    return tuple(entry.number for entry, _, _ in choices)
