@@ -140,6 +140,16 @@ def test_a_request_in_doubt_has_its_effect_late() -> Story:
     return story
 
 
+@keeps(10)
+def test_an_op_id_is_used_again_after_it_has_been_forgotten() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", ttl_ms=300_000)
+    story.commit(grant, "a/1", op_id="a-op-1")
+    story.now += 61
+    story.commit(grant, "a/1", op_id="a-op-1")
+    return story
+
+
 @breaks(10)
 def test_a_request_is_granted_two_leases() -> Story:
     story = Story()

@@ -38,6 +38,17 @@ def test_a_grant_that_nobody_was_told_of_explains_a_refusal() -> Story:
     return story
 
 
+@keeps(1)
+def test_a_grant_that_another_request_of_its_session_is_told_of_first() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", session_id="s", answer=None)
+    story.get("k")
+    told = {"status": "granted", "lease": story.lease(grant), "replayed": False}
+    asked = {"key": "k", "owner": "a", "session_id": "s", "request_id": "a-2", "if_held": "return"}
+    story.call("a", "acquire", asked, answer=told)
+    return story
+
+
 @breaks(1)
 def test_a_replay_of_a_grant_that_had_been_released() -> Story:
     story = Story()

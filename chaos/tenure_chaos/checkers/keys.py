@@ -49,6 +49,7 @@ def operations_by_key(facts: Facts) -> dict[Key, list[Operation]]:
 
 class _Operations:
     def __init__(self, facts: Facts) -> None:
+        self._began_at = {(life.key, life.token): life.began_at for life in facts.lives}
         self._told: set[tuple[Key, int]] = set()
         """Grants that a client was told of."""
         self._acknowledged = set(facts.attribution.told.values())
@@ -75,8 +76,10 @@ class _Operations:
             return
         since = call.invoked_at
         if pair[1].how == "granted":
-            # A request that was queued may have been granted before the poll that was told of it.
+            # A request that was queued may have been granted before the poll that was told of it, and another
+            # request of the same session may be the first that was told.
             since = self._first_asked.get((call.tenant, call.asked.get("request_id") or ""), since)
+            since = min(since, self._began_at.get((called_key(call), pair[1].token), since))
         self._put(called_key(call), pair, since, call.returned_at)
 
     def _add_untold(self, n: int, effect: Effect) -> None:

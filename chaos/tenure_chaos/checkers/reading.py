@@ -17,6 +17,9 @@ NOT_YET: Final = 2**63
 CLAIM_WINDOW_MS: Final = 5_000
 """How long a grant to a waiter stays open until it must have been claimed."""
 
+MEMORY_MS: Final = 60_000
+"""How long what a request_id or an op_id came to is remembered."""
+
 ENDINGS: Final = frozenset(("released", "expired", "broken", "handed_over"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
 from tenure_chaos.checkers.facts import Facts, Life
 from tenure_chaos.checkers.holding import belief_follows_a_grant
-from tenure_chaos.checkers.reading import Findings, Wrong, called_key, key_of
+from tenure_chaos.checkers.reading import MEMORY_MS, Findings, Wrong, called_key, key_of
 from tenure_chaos.history import CallRecord, Effect
 
 
@@ -31,11 +31,14 @@ def a_request_is_granted_once(facts: Facts) -> Findings:
 
 
 def a_commit_is_accepted_once(facts: Facts) -> Findings:
-    """10: each op_id is accepted at most once, and each commit without one as often as it was asked for."""
+    """10: each op_id is accepted at most once while it is remembered, and each commit without one as often as
+    it was asked for.
+    """
     asked: Counter[Hashable] = Counter(
         request for call in facts.calls.get("commit", ()) if (request := request_of_call(call)) is not None
     )
     accepted: Counter[Hashable] = Counter()
+    accepted_ms: dict[Hashable, int] = {}
     looked = 0
     for n, effect in enumerate(facts.effects):
         for event in effect.events:
@@ -43,6 +46,10 @@ def a_commit_is_accepted_once(facts: Facts) -> Findings:
                 continue
             looked += 1
             request = request_of_effect(effect)
+            now_ms = facts.now_ms[n]
+            if effect.fields["op_id"] and now_ms - accepted_ms.get(request, now_ms) >= MEMORY_MS:
+                accepted[request] = 0
+            accepted_ms[request] = now_ms
             accepted[request] += 1
             most = 1 if effect.fields["op_id"] else max(1, asked[request])
             if accepted[request] > most:
