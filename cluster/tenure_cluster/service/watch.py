@@ -9,7 +9,8 @@ The event log (watch_log.py) holds what happened; a subscription is a place in i
 
 New events are told at most once in a span, all that have come meanwhile. Of each event only the prefixes
 that somebody watches are looked up, not the watchers, and what is told to the watchers of one prefix is
-encoded once.
+encoded once. Many watchers are written to in turns of the loop, and the more time that takes, the longer is
+the span: watching has its share of the node and no more.
 
 Nobody waits for a watcher. What its connection does not take stays in the log, and the watcher falls behind;
 once the horizon of the log has overtaken it, it is told of the gap and ends. So a slow watcher costs what its
@@ -17,6 +18,7 @@ connection buffers, and the log costs the same whoever reads it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,6 +31,9 @@ from tenure_cluster.service.watch_messages import ALIVE, Encoder, Notice
 SPAN_S: Final = 0.01
 """New events are told at most once in this time."""
 
+REST: Final = 4
+"""Telling rests for at least so many times as long as it took."""
+
 SLICE: Final = 256
 """Most events that are looked at in one go, for all or for one that is behind."""
 
@@ -38,8 +43,8 @@ BEAT_S: Final = 5.0
 AHEAD_S: Final = 10.0
 """How long a node waits to reach the place of a watcher that was told more elsewhere."""
 
-WATCHERS_PER_TURN: Final = 500
-"""Most watchers that are told of something else than events in one go."""
+WATCHERS_PER_TURN: Final = 250
+"""Most watchers that are written to in one go."""
 
 
 class Subscription:
@@ -51,6 +56,7 @@ class Subscription:
         "_turn",
         "ahead_since",
         "blocked",
+        "due",
         "encoder",
         "ended",
         "heard",
@@ -86,6 +92,8 @@ class Subscription:
         self.blocked = False
         self.over = False
         self.ahead_since: float | None = None
+        self.due: tuple[Any, int] | None = None
+        """What it will be written in one of the next turns, and the revision up to which it is told then."""
         self.marked = -1
         """Greatest revision that it has heard of."""
         self.heard = True
@@ -93,6 +101,7 @@ class Subscription:
         self._turn: asyncio.Handle | None = None
 
     def tell(self, encoded: Any) -> bool:
+        """Write; false if its connection takes no more."""
         self.heard = True
         if not self.write(encoded):
             self.blocked = True
@@ -186,7 +195,12 @@ class Watches:
         self._audiences: dict[str, _Audience] = {}
         self._all: dict[Subscription, None] = {}
         self._flush: asyncio.Handle | None = None
-        self._flushed_at = 0.0
+        self._flush_from = 0.0
+        """When the next flush may begin."""
+        self._busy_s = 0.0
+        """How long telling has taken since the last one."""
+        self._due: deque[Subscription] = deque()
+        """Those with something due, in the order in which they are written to."""
         self._beat: asyncio.TimerHandle | None = None
         self._leader: tuple[str, int] | None = None
         self.closing = False
@@ -289,6 +303,7 @@ class Watches:
         for audience in list(self._audiences.values()):
             for subscription in audience.live():
                 subscription.place = audience.told
+                self._pay(audience, subscription)
         members = {"nodes": list(self._nodes())}
         for subscription in list(self._all):
             self._end(subscription, Notice("shutting_down", subscription.place, members))
@@ -298,25 +313,36 @@ class Watches:
     def _flush_soon(self) -> None:
         if self._flush is None:
             loop = asyncio.get_running_loop()
-            due_s = self._flushed_at + SPAN_S
             self._flush = (
                 loop.call_soon(self._take_flush)
-                if due_s <= loop.time()
-                else loop.call_at(due_s, self._take_flush)
+                if self._flush_from <= loop.time()
+                else loop.call_at(self._flush_from, self._take_flush)
             )
 
     def _take_flush(self) -> None:
+        """Tell a slice of what is new to all, so many a turn."""
         loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        if not self._due:
+            for tenant, audience in list(self._audiences.items()):
+                self._prepare(tenant, audience)
+        for _ in range(min(WATCHERS_PER_TURN, len(self._due))):
+            subscription = self._due.popleft()
+            if subscription.due is not None and not subscription.over:
+                self._pay(self._audiences[subscription.tenant], subscription)
         self._flush = None
-        self._flushed_at = loop.time()
-        more = False
-        for tenant, audience in list(self._audiences.items()):
-            self._tell_events(tenant, audience)
-            more = more or audience.told < self.log.head(tenant)
-        if more:
+        self._busy_s += loop.time() - began_s
+        if self._due:
             self._flush = loop.call_soon(self._take_flush)
+            return
+        more = any(audience.told < self.log.head(tenant) for tenant, audience in self._audiences.items())
+        self._flush_from = loop.time() + max(0.0 if more else SPAN_S, REST * self._busy_s)
+        self._busy_s = 0.0
+        if more:
+            self._flush_soon()
 
-    def _tell_events(self, tenant: str, audience: _Audience) -> None:
+    def _prepare(self, tenant: str, audience: _Audience) -> None:
+        """Make what is new due to those whom it concerns."""
         if audience.told < (horizon := self.log.horizon(tenant)):
             for subscription in audience.live():
                 subscription.place = audience.told
@@ -336,15 +362,23 @@ class Watches:
                 data = encoded.get(subscription.encoder)
                 if data is None:
                     data = encoded[subscription.encoder] = subscription.encoder.events(matched)
+                subscription.due = (data, audience.told)
                 subscription.marked = matched[-1].revision
-                if not subscription.tell(data):
-                    audience.leave(subscription)
-                    subscription.place = audience.told
+                self._due.append(subscription)
         for subscription in list(audience.ahead):
             if subscription.place <= audience.told:
                 del audience.ahead[subscription]
                 subscription.ahead_since = None
                 subscription.soon()
+
+    def _pay(self, audience: _Audience, subscription: Subscription) -> None:
+        """Write what is due."""
+        if subscription.due is None:
+            return
+        (data, told), subscription.due = subscription.due, None
+        if not subscription.tell(data):
+            audience.leave(subscription)
+            subscription.place = told
 
     # Bringing one forward
 
@@ -423,6 +457,9 @@ class Watches:
 
     def _tell(self, subscription: Subscription, notice: Notice, encoded: dict[Encoder, Any]) -> bool:
         """Tell a notice, encoded once for all who are told it. False if the watcher takes no more."""
+        self._pay(self._audiences[subscription.tenant], subscription)
+        if subscription.blocked:
+            return False
         data = encoded.get(subscription.encoder)
         if data is None:
             data = encoded[subscription.encoder] = subscription.encoder.notice(notice)
