@@ -71,6 +71,11 @@ class SimClient:
         self._endpoints = self._fresh_endpoints()
         self._open: dict[Exchange, None] = {}
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Of the nodes that it knows."""
+        return tuple(self._nodes)
+
     def _fresh_endpoints(self) -> Endpoints:
         return Endpoints(list(self._nodes), first=self.rng.randrange(len(self._nodes)))
 

@@ -43,7 +43,7 @@ FAULTS = (
 """Kinds of faults, each a class of faults/."""
 
 
-HOLDING = ("hold", "wait", "keep", "guard", "register", "session", "batch")
+HOLDING = ("hold", "wait", "keep", "guard", "register", "session", "batch", "program")
 WORK = (*HOLDING, "look", "mishap")
 """What clients do, each a module of workloads/; the last two only make sense beside others."""
 

@@ -11,6 +11,7 @@ from tenure_chaos.sim.workloads.holding import hold, keep, wait
 from tenure_chaos.sim.workloads.looking import look
 from tenure_chaos.sim.workloads.mishaps import mishap
 from tenure_chaos.sim.workloads.program import Program
+from tenure_chaos.sim.workloads.programming import use_client
 from tenure_chaos.sim.workloads.registers import use_register
 from tenure_chaos.sim.workloads.shared import use_session
 
@@ -22,6 +23,7 @@ KINDS: Final[Mapping[str, Callable[[Program], Awaitable[None]]]] = {
     "register": use_register,
     "session": use_session,
     "batch": batch,
+    "program": use_client,
     "look": look,
     "mishap": mishap,
 }

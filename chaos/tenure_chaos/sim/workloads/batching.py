@@ -5,7 +5,7 @@ from typing import Any
 from tenure import _requests
 from tenure._requests import Request
 from tenure_chaos.history import CallRecord
-from tenure_chaos.sim.workloads.calls import told_by
+from tenure_chaos.sim.workloads.calls import settle_part
 from tenure_chaos.sim.workloads.committing import mode_of
 from tenure_chaos.sim.workloads.program import Program
 from tenure_chaos.sim.workloads.sessions import Handle
@@ -95,36 +95,13 @@ async def _send(program: Program, ops: list[dict[str, Any]]) -> tuple[list[CallR
     sent = [{name: op[name] for name in ("op", *SENT[op["op"]])} if op["op"] in SENT else op for op in ops]
     # Every operation may be repeated: those that need it carry a request_id or an op_id.
     request = Request("batch", "POST", "/v1/batch", dict[str, Any], True, False, {"ops": sent})
-    calls = []
-    for op in ops:
-        asked = {name: value for name, value in op.items() if name != "op"}
-        calls.append(
-            CallRecord(len(world.history.calls), program.client.name, op["op"], asked, world.loop.time())
-        )
-        world.history.calls.append(calls[-1])
+    calls = [
+        program.write_down(op["op"], {name: value for name, value in op.items() if name != "op"})
+        for op in ops
+    ]
     whole, answer, sent_at = await program.call(request, ops=len(ops))
     results = answer.get("results", [{}] * len(ops))
     for call, result in zip(calls, results, strict=True):
-        _settle(call, whole, result)
+        settle_part(call, whole, result)
         world.count(f"batched {call.name} {call.outcome} {call.code}".strip())
     return calls, sent_at
-
-
-def _settle(call: CallRecord, whole: CallRecord, result: dict[str, Any]) -> None:
-    """What became of one operation."""
-    call.returned_at, call.doubtful = whole.returned_at, whole.doubtful
-    if whole.outcome != "ok":
-        call.outcome, call.code, call.answer = whole.outcome, whole.code, dict(whole.answer)
-    elif result["status"] < 300:
-        call.outcome, call.answered_attempt_at = "ok", whole.answered_attempt_at
-        call.answer = {name: value for name, value in result.items() if name != "result"}
-        call.answer["status"] = result.get("result", "")
-    else:
-        call.code, call.answer = result["code"], told_by(result)
-        if result["status"] == 504 or call.code == "internal":
-            call.outcome = "unknown"
-        elif result["status"] == 503 or call.code == "overloaded":
-            # Not executed by the attempt that was answered; an earlier one may have.
-            call.outcome = "unknown" if call.doubtful else "unavailable"
-        else:
-            call.outcome = "refused"

@@ -1,17 +1,19 @@
 """One write through the guard of a key."""
 
 import random
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from tenure import _requests
 from tenure_chaos.history import CallRecord
 from tenure_chaos.sim.workloads.program import Program
 from tenure_chaos.sim.workloads.sessions import Handle
 
-MODES = ("current", "once", "sequence")
+Mode: TypeAlias = Literal["current", "once", "sequence"]
+
+MODES: Final[tuple[Mode, ...]] = ("current", "once", "sequence")
 
 
-def mode_of(program: Program, key: str) -> str:
+def mode_of(program: Program, key: str) -> Mode:
     """The mode that all clients use for the key; a guard's mode is fixed by its first commit."""
     return random.Random(f"mode of {key} in {program.world.seed}").choice(MODES)
 

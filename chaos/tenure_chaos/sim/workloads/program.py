@@ -1,17 +1,22 @@
 """One client program: its means, and what it remembers until it dies."""
 
 import asyncio
+import contextvars
 import random
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from tenure_chaos.history import RegisterWrite
 from tenure_chaos.sim.client import SimClient
 from tenure_chaos.sim.register import Register
 from tenure_chaos.sim.workloads.calls import Caller
+from tenure_chaos.sim.workloads.library import RecordedCalls
 from tenure_chaos.sim.workloads.sessions import Handle, Session
 from tenure_chaos.sim.world import World
+
+if TYPE_CHECKING:
+    from tenure_chaos.sim.workloads.front import Front
 
 REMEMBERED_MAX = 8
 SESSIONS_MAX = 100
@@ -30,7 +35,32 @@ class Program(Caller):
         """Handles that it has done with, released or not."""
         self.commits: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_MAX)
         """Commits that carried an op_id, with what became of them."""
+        self.looks: list[Callable[[], None]] = []
+        """What the world looks at after every call that returned, whether the process is paused or not."""
+        self._calls: RecordedCalls | None = None
+        self._front: Front | None = None
         self._numbers = 0
+
+    @property
+    def calls(self) -> RecordedCalls:
+        """The client's own way to make calls; of this process."""
+        if self._calls is None:
+            self._calls = RecordedCalls(self)
+        return self._calls
+
+    @property
+    def front(self) -> "Front":
+        """The whole client; of this process."""
+        if self._front is None:
+            from tenure_chaos.sim.workloads.front import Front
+
+            self._front = Front(self)
+        return self._front
+
+    def calls_returned(self) -> None:
+        """Have the world look once the client has made of an answer what it makes of it."""
+        for look in self.looks:
+            self.world.loop.call_soon(look, context=contextvars.Context())
 
     @property
     def rng(self) -> random.Random:
@@ -57,6 +87,8 @@ class Program(Caller):
         try:
             return await work
         except Exception as error:
+            if asyncio.current_task() is None:
+                return None  # At the end of the world, when what never ended is thrown away.
             self.world.violation("the workload runs", f"{self.client.name}: {type(error).__name__}: {error}")
             return None
 
@@ -103,6 +135,10 @@ class Program(Caller):
         for session in self.sessions:
             for handle in session.handles:
                 handle.stop_believing("its process died")
+        if self._front is not None:
+            self._front.forget()
+        self.looks.clear()
+        self._calls = self._front = None
         self.sessions.clear()
         self.ended.clear()
         self.commits.clear()

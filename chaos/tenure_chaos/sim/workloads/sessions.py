@@ -34,6 +34,8 @@ class Handle:
         self.program = session.program
         self.key: str = lease["key"]
         self.lease_id: str = lease["lease_id"]
+        self.request_id = ""
+        """Of the acquire; empty if it was one of a batch."""
         self.token: int = lease["token"]
         self.life = life
         self.belief: Belief | None = None
