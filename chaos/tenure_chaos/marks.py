@@ -86,15 +86,29 @@ CALLS: Final = tuple(
 
 CHECKED: Final = tuple(
     Mark(f"something to check for property {number}", (f"checked for property {number:02}",))
-    for number in (*range(1, 6), *range(7, 15), *range(16, 21))
+    for number in (*range(1, 6), *range(7, 21))
 )
-"""Property 6 asks for handles, property 15 for watches."""
+"""Property 6 asks for handles."""
+
+WATCHES: Final = (
+    *_same("watch begun", "watch resumed", "watcher took no more for a while", "watch refused compacted"),
+    *_same(*(f"watch told {kind}" for kind in ("bookmark", "gap", "leader_changed", "shutting_down"))),
+)
 
 FAULT_MARKS: Final = tuple(Mark(f"fault {fault}", (f"fault {fault}",)) for fault in FAULTS)
 
 WORK_MARKS: Final = tuple(Mark(f"work {work}", (f"work {work}",)) for work in WORK)
 
-MARKS: Final[tuple[Mark, ...]] = (*CONSENSUS, *CLUSTERS, *LEASES, *CALLS, *CHECKED, *WORK_MARKS, *FAULT_MARKS)
+MARKS: Final[tuple[Mark, ...]] = (
+    *CONSENSUS,
+    *CLUSTERS,
+    *LEASES,
+    *CALLS,
+    *CHECKED,
+    *WATCHES,
+    *WORK_MARKS,
+    *FAULT_MARKS,
+)
 
 
 def missing(counted: Mapping[str, int], marks: Sequence[Mark] = MARKS) -> list[str]:

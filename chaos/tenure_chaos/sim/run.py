@@ -16,6 +16,7 @@ from tenure_chaos.sim import liveness
 from tenure_chaos.sim.nemesis import Nemesis
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.workload import Worker
+from tenure_chaos.sim.workloads.watching import begin_watchers
 from tenure_chaos.sim.world import World
 from tenure_cluster.raft import mitigations
 
@@ -84,6 +85,7 @@ async def _main(world: World) -> None:
         worker = Worker(world, client)
         workers.append(worker)
         world.loop.spawn(client.process, lambda worker=worker: world.loop.create_task(worker.run()))
+    begin_watchers(world)
     nemesis = Nemesis(world)
     faults = world.loop.create_task(nemesis.run())
     await asyncio.sleep(world.options.safety_s)
