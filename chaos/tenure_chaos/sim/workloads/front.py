@@ -43,7 +43,7 @@ class Front(aio.Client):
     def lease(self, *key: Any, **terms: Any) -> _Lease:
         return _Lease(self, super().lease(*key, **terms)._terms)
 
-    def watch(self, held: aio.Held) -> Watched:
+    def observe(self, held: aio.Held) -> Watched:
         """Write down what the handle says from now on. The handle is kept, or it would release itself at a
         moment that the collection of garbage decides."""
         watched = Watched(self.program, held)

@@ -20,6 +20,9 @@ async def hold(program: Program) -> None:
     handle = await acquire(program, program.any_key(), wait_s=rng.choice((0.0, 0.0, 3.0, 20.0)), **fields)
     if handle is None:
         return
+    if program.chance(0.03):
+        await handle.abandon()
+        return
     careless = program.chance(0.6)
     for _ in range(rng.randint(0, 4)):
         await program.sleep(rng.uniform(0.0, handle.ttl_s * rng.choice((0.3, 0.3, 0.6, 1.2))))
@@ -27,7 +30,8 @@ async def hold(program: Program) -> None:
         if roll > 0.95 or program.stopping or not (handle.held() or careless):
             break
         if roll < 0.55:
-            if (await handle.session.renew()).outcome == "refused":
+            ttl_ms = program.any_ttl_ms() if program.chance(0.1) else None
+            if (await handle.session.renew(ttl_ms=ttl_ms)).outcome == "refused":
                 break
         else:
             await commit(program, handle)

@@ -2,7 +2,7 @@
 
 from tenure import _requests
 from tenure_chaos.sim.workloads.calls import How
-from tenure_chaos.sim.workloads.committing import commit
+from tenure_chaos.sim.workloads.committing import commit, mode_of
 from tenure_chaos.sim.workloads.program import Program
 
 NOBODYS = "nobodys-id"
@@ -24,8 +24,10 @@ async def mishap(program: Program) -> None:
     if roll < 0.15 and program.world.options.breaks:
         key = program.any_key()
         await program.call(_requests.break_(key=key, reason="simulated"), key=key)
-    elif roll < 0.30:
+    elif roll < 0.25:
         await _nobodys(program)
+    elif roll < 0.35 and program.ended:
+        await _mismatched(program)
     elif roll < 0.50 and program.commits:
         await _commit_again(program)
     elif program.ended:
@@ -49,6 +51,35 @@ async def _nobodys(program: Program) -> None:
         )
     if record.outcome == "ok":
         program.world.violation("ids that nobody has do nothing", f"call {record.number} was answered")
+
+
+async def _mismatched(program: Program) -> None:
+    """A token is no secret, a lease_id is: a commit passes only with both, and only on their key."""
+    handle = program.rng.choice(program.ended)
+    key, lease_id, token = handle.key, handle.lease_id, handle.token
+    roll = program.rng.random()
+    if roll < 0.4:
+        lease_id = NOBODYS
+    elif roll < 0.7:
+        token = program.rng.randint(1, token + 3)
+    else:
+        key = program.any_key()
+    if (key, lease_id, token) == (handle.key, handle.lease_id, handle.token):
+        return
+    body = {
+        "key": key,
+        "lease_id": lease_id,
+        "token": token,
+        "mode": mode_of(program, key),
+        "value": program.new_id("/"),
+        "require_live": program.chance(0.5),
+        "op_id": program.new_id("-op"),
+    }
+    if body["mode"] == "sequence":
+        body["seq"] = 1_000_000
+    record, _, _ = await program.call(_requests.commit(body), How(named="commit_mismatched"), **body)
+    if record.outcome == "ok":
+        program.world.violation("a commit needs lease and token", f"call {record.number} was accepted")
 
 
 async def _commit_again(program: Program) -> None:

@@ -33,7 +33,7 @@ async def _task(program: Program) -> None:
     try:
         if program.chance(0.5):
             async with lease as held:
-                watched = front.watch(held)
+                watched = front.observe(held)
                 try:
                     await _body(program, watched)
                 finally:
@@ -49,7 +49,7 @@ async def _task(program: Program) -> None:
 async def _by_hand(program: Program, front: Front, lease: aio.Lease) -> None:
     """Acquired and released; or forgotten, also by an error on the way, which the client notices."""
     held = await lease.acquire()
-    watched = front.watch(held)
+    watched = front.observe(held)
     try:
         await _body(program, watched)
     except BaseException:

@@ -89,6 +89,13 @@ class Handle:
         if record.outcome == "ok" or record.code == "lost":
             self.life.release_answered(record.answer.get("reason"))
 
+    async def abandon(self) -> None:
+        """Give up the acquire after all, whose answer might have been lost; the grant goes with it."""
+        self.life.release_begun(self.program.now)
+        self.stop_believing("abandoned")
+        named = {"request_id": self.request_id}
+        await self.program.call(_requests.abandon(**named), key=self.key, **named)
+
     async def leave(self, *, released: float) -> None:
         """Have done with it: give it back with that chance, or forget it until its TTL ends it."""
         if self.program.chance(released):
@@ -165,22 +172,26 @@ class Session:
 
     # -- renewal
 
-    async def renew(self, *, timeout_s: float | None = None, by: Handle | None = None) -> CallRecord:
+    async def renew(
+        self, *, timeout_s: float | None = None, by: Handle | None = None, ttl_ms: int | None = None
+    ) -> CallRecord:
         """One renewal, by the session's id or by a lease's, and what the handles make of the answer."""
         program = self.program
         by = by or (None if self.session_id else self.handles[0])
         # Half of the time for each node, so that a second one can be asked within the attempt.
+        changed = {} if ttl_ms is None else {"ttl_ms": ttl_ms}
         how = USUALLY if timeout_s is None else How(timeout_s, timeout_s / 2)
         if by is not None:
             record, answer, sent_at = await program.call(
-                _requests.renew(lease_id=by.lease_id), how, **by.named
+                _requests.renew(lease_id=by.lease_id, ttl_ms=ttl_ms), how, **by.named, **changed
             )
             told = answer.get("lease")
         else:
             record, answer, sent_at = await program.call(
-                _requests.renew_session(session_id=self.session_id),
+                _requests.renew_session(session_id=self.session_id, ttl_ms=ttl_ms),
                 replace(how, named="renew_session"),
                 session_id=self.session_id,
+                **changed,
             )
             told = answer.get("session")
         if told is not None:
