@@ -6,12 +6,20 @@ connection is reset; a link that is clogged delivers late. The two directions of
 """
 
 import asyncio
+import collections
+import contextvars
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tenure_chaos.sim.loop import Process, VirtualLoop
+
+WORLD = contextvars.Context()
+"""In which no process runs: what happens here happens whoever is paused or dead."""
+
+REPEATED_MAX = 4
+"""Writes of a connection that can arrive a second time."""
 
 
 @dataclass
@@ -22,6 +30,8 @@ class Link:
     delay_max_s: float = 0.001
     cut: bool = False
     slow_s: float = 0.0
+    tears_next: bool = False
+    """The next write arrives in part, and its connection breaks."""
 
     def delay_s(self, rng: random.Random) -> float:
         return self.delay_min_s + (self.delay_max_s - self.delay_min_s) * rng.random() + self.slow_s
@@ -41,6 +51,7 @@ class Endpoint(asyncio.Transport):
         self.open = True
         self._closing = False
         self._held: list[bytes | None] = []
+        self._written: collections.deque[bytes] = collections.deque(maxlen=REPEATED_MAX)
         self._last_arrival = 0.0
         self._reading = True
         self._unread: list[bytes] = []
@@ -49,7 +60,9 @@ class Endpoint(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if self.open and not self._closing and data:
-            self._network.carry(self, bytes(data))
+            data = bytes(data)
+            self._written.append(data)
+            self._network.carry(self, data)
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -165,24 +178,67 @@ class Network:
 
     def mend(self, source: str, target: str) -> None:
         self.link(source, target).cut = False
-        for endpoint in list(self.endpoints):
-            if (endpoint._local, endpoint._remote) == (source, target):
-                held, endpoint._held = endpoint._held, []
-                for data in held:
-                    self.carry(endpoint, data)
+        for endpoint in self.between(source, target):
+            held, endpoint._held = endpoint._held, []
+            for data in held:
+                self.carry(endpoint, data)
 
     def mend_all(self) -> None:
         for link in self._links.values():
             link.slow_s = 0.0
+            link.tears_next = False
         for source, target in list(self._links):
             self.mend(source, target)
 
+    def between(self, source: str, target: str) -> list[Endpoint]:
+        """The ends at ``source`` of its connections with ``target``."""
+        return [end for end in self.endpoints if (end._local, end._remote) == (source, target)]
+
     def reset(self, one: str, other: str) -> None:
         """Break every connection of the pair at both ends; what was on its way is gone."""
-        for endpoint in list(self.endpoints):
-            if {endpoint._local, endpoint._remote} == {one, other}:
-                endpoint._closing = True
-                self.later(endpoint, 0.0, endpoint.lost, ConnectionResetError("reset"))
+        for endpoint in [*self.between(one, other), *self.between(other, one)]:
+            endpoint._closing = True
+            self.later(endpoint, 0.0, endpoint.lost, ConnectionResetError("reset"))
+
+    def lose_at_one_end(self, source: str, target: str, repeat_after_s: float | None = None) -> int:
+        """``source`` takes its connections with ``target`` for lost. ``target`` is not told: what was on its
+        way to it still arrives, whatever new connection there is by then; and the last writes once more, if
+        wanted, so much later. Answers how many connections they were.
+        """
+        ends = self.between(source, target)
+        for endpoint in ends:
+            self.later(endpoint, 0.0, endpoint.lost, ConnectionResetError("lost at one end"))
+            if repeat_after_s is not None:
+                for data in self._last_writes(endpoint):
+                    self.loop.call_later(repeat_after_s, self.carry, endpoint, data, context=WORLD)
+        return len(ends)
+
+    def _last_writes(self, endpoint: Endpoint) -> list[bytes]:
+        return list(endpoint._written)[-self._rng.randint(1, REPEATED_MAX) :]
+
+    def tear_next(self, source: str, target: str) -> None:
+        """The next write of ``source`` to ``target`` arrives in part; then all connections of the pair break,
+        at both ends.
+        """
+        self.link(source, target).tears_next = True
+
+    def repeat_and_reset(self, source: str, target: str) -> int:
+        """The last writes of ``source`` to ``target``, in each connection, arrive once more on that very
+        connection, and then it breaks at both ends: the worst of a relay that is not sure of what it has
+        passed on. Answers how many writes they were.
+        """
+        count = 0
+        for endpoint in self.between(source, target):
+            again = self._last_writes(endpoint)
+            count += len(again)
+            for data in again:
+                self.carry(endpoint, data)
+            endpoint._closing = True
+            assert endpoint.peer is not None
+            for end in (endpoint, endpoint.peer):
+                error = ConnectionResetError("reset after a repetition")
+                self._after_arrivals(endpoint, end.owner.context, end.lost, error)
+        return count
 
     def process_died(self, process: Process) -> None:
         """The kernel of a killed process closes its sockets: the peers are told, unless the way there is
@@ -231,9 +287,25 @@ class Network:
             source._held.append(data)
             return
         assert target is not None
+        if link.tears_next and data is not None and len(data) > 1:
+            link.tears_next = False
+            self._tear(source, data)
+            return
         arrival_s = max(source._last_arrival, self.loop.now_s + link.delay_s(self._rng))
         source._last_arrival = arrival_s
         self.loop.call_at(arrival_s, target.arrive, data, context=target.owner.context)
+
+    def _tear(self, source: Endpoint, data: bytes) -> None:
+        self.carry(source, data[: self._rng.randrange(1, len(data))])
+        source._closing = True
+        self._after_arrivals(source, WORLD, self.reset, source._local, source._remote)
+
+    def _after_arrivals(
+        self, source: Endpoint, context: contextvars.Context, call: Callable[..., Any], *args: Any
+    ) -> None:
+        """Once all that ``source`` has written has arrived, unless its link is cut."""
+        when_s = max(source._last_arrival, self.loop.now_s)
+        self.loop.call_at(when_s, call, *args, context=context)
 
     def later(self, endpoint: Endpoint, delay_s: float, call: Callable[..., Any], *args: Any) -> None:
         self.loop.call_later(delay_s, call, *args, context=endpoint.owner.context)
