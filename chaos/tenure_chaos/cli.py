@@ -13,8 +13,11 @@ from tenure_chaos.commands.sim import sim
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Put a whole cluster through faults, and check what it promised."""
+    usual = logging.root.manager.disable
+    context.call_on_close(lambda: logging.disable(usual))
     logging.disable(logging.CRITICAL)
 
 

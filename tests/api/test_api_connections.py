@@ -288,7 +288,7 @@ async def test_an_upgrade_that_nobody_offers_is_an_ordinary_request(node: Runnin
         reply = await wire.ask("GET", "/livez", connection="Upgrade", upgrade="websocket")
         assert reply.status == 200
         assert (
-            await wire.ask("GET", "/v1/stream", connection="Upgrade", upgrade="websocket")
+            await wire.ask("GET", "/v1/streams", connection="Upgrade", upgrade="websocket")
         ).code == "no_route"
         assert (await wire.ask("GET", "/livez")).status == 200
 

@@ -44,6 +44,7 @@ class Service:
         self.calls: list[tuple[str, str, Request]] = []
         self.cancelled = asyncio.Event()
         self.leader_url: str | None = "http://n1:7601"
+        self.elsewhere = ["http://n1:7601"]
         self.readiness = Readiness(True, "")
 
     async def call(self, operation: str, tenant: str, request: Request) -> Reply | Problem:

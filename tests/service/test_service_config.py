@@ -93,6 +93,7 @@ def test_what_is_written_is_read_back_the_same(tmp_path: Path) -> None:
 def test_every_section_survives_being_written(tmp_path: Path) -> None:
     odd = {
         "TENURE_HTTP_BODY_BYTES_MAX": "2000000",
+        "TENURE_HTTP_STREAM_FRAME_BYTES_MAX": "3000000",
         "TENURE_RAFT_SNAPSHOT_ENTRIES": "77",
         "TENURE_CALLS_TIMEOUT_MS": "7000",
         "TENURE_ADMISSION_PENDING_MAX": "900",

@@ -211,9 +211,10 @@ async def test_a_node_that_stops_sends_its_watchers_to_the_others(tmp_path: Path
         await follower.stop()
         last = watcher.notices[-1]
         assert (last.kind, last.revision) == ("shutting_down", watcher.revisions[-1])
-        assert last.members["nodes"] == [
-            member.http for name, member in follower.config.members.items() if name != follower.node_id
-        ]
+        others = {node_id: member.http for node_id, member in follower.config.members.items()}
+        del others[follower.node_id]
+        first = others.pop(leader.node_id)
+        assert last.members["nodes"] == [first, *others.values()]
 
 
 async def test_a_watch_is_refused_for_a_prefix_or_a_revision_that_none_can_have(tmp_path: Path) -> None:
