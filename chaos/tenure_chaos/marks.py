@@ -86,13 +86,28 @@ CALLS: Final = tuple(
 
 CHECKED: Final = tuple(
     Mark(f"something to check for property {number}", (f"checked for property {number:02}",))
-    for number in (*range(1, 6), *range(7, 21))
+    for number in range(1, 21)
 )
-"""Property 6 asks for handles."""
 
 WATCHES: Final = (
     *_same("watch begun", "watch resumed", "watcher took no more for a while", "watch refused compacted"),
     *_same(*(f"watch told {kind}" for kind in ("bookmark", "gap", "leader_changed", "shutting_down"))),
+)
+
+CLIENTS: Final = _same(
+    "cancelled acquire",
+    "careful writer stopped",
+    "call commit_again ok",
+    "call commit_mismatched refused not_live",
+    "duplicate request delivered",
+    "fault crash client",
+    "handle found lost by its own clock",
+    "late commit refused stale_token",
+    "late register write refused",
+    "lost update at the unguarded register",
+    "program met LeaseLost",
+    "request given up with its connection",
+    "session ran out",
 )
 
 FAULT_MARKS: Final = tuple(Mark(f"fault {fault}", (f"fault {fault}",)) for fault in FAULTS)
@@ -106,6 +121,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     *CALLS,
     *CHECKED,
     *WATCHES,
+    *CLIENTS,
     *WORK_MARKS,
     *FAULT_MARKS,
 )
