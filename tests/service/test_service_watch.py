@@ -300,3 +300,34 @@ async def test_events_that_come_in_a_rush_are_told_together(watches: Watches) ->
     await told(watcher, 1_000)
     assert watcher.revisions == list(range(1, 1_001))
     assert writes < 50
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a notice", "the end", "some leave"])
+async def test_many_watchers_are_written_to_in_turns_and_each_in_order(meanwhile: str) -> None:
+    """Whatever comes between the turns, nobody is told that something follows before it was told."""
+    watches = Watches(EventLog(HISTORY), watchers_max=5_000, nodes=list)
+    watchers = [watching(watches, after=0) for _ in range(3 * watch.WATCHERS_PER_TURN + 7)]
+    await turns()
+    watches.on_events(all_of(1, 2))
+
+    def told_so_far() -> int:
+        return sum(bool(watcher.told) for watcher in watchers)
+
+    while not told_so_far():
+        await asyncio.sleep(0)
+    assert told_so_far() == watch.WATCHERS_PER_TURN
+    if meanwhile == "a notice":
+        watches.leader_changed("n1", 1, None)
+    elif meanwhile == "the end":
+        watches.close()
+        assert {notice.revision for watcher in watchers for notice in watcher.notices[-1:]} == {2}
+    elif meanwhile == "some leave":
+        for watcher in watchers[::2]:
+            assert watcher.subscription is not None
+            watcher.subscription.close()
+    watches.on_events(all_of(3))
+    stay = watchers[1::2] if meanwhile == "some leave" else watchers
+    last = 2 if meanwhile == "the end" else 3
+    for watcher in stay:
+        await told(watcher, last)
+        assert watcher.revisions == list(range(1, last + 1))
