@@ -1,6 +1,6 @@
 """Porcupine's verdicts on generated histories: the recorded ones, and those of a run of its own.
 
-python tests/chaos/porcupine_kit.py        record them anew, after a change of the histories or of the Go model
+    python tests/chaos/porcupine_kit.py        record them anew
 """
 
 import hashlib
