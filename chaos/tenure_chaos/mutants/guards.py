@@ -1,5 +1,6 @@
 """Mutants of guarded writes."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -42,6 +43,7 @@ LIVENESS_NOT_REQUIRED = Mutant(
             "if False:",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 FLOOR_IGNORED = Mutant(

@@ -24,6 +24,7 @@ LAST_COME_FIRST_SERVED = Mutant(
             "self.tickets[-1]",
         ),
     ),
+    profiles.QUEUES,
 )
 
 POLL_LOSES_ITS_PLACE = Mutant(
@@ -39,6 +40,7 @@ POLL_LOSES_ITS_PLACE = Mutant(
             "    table.add_waiter(polled)",
         ),
     ),
+    profiles.QUEUES,
 )
 
 NO_CLAIM_WINDOW = Mutant(
@@ -63,6 +65,7 @@ NO_CLAIM_WINDOW = Mutant(
             "        table.watch_session(ref)",
         ),
     ),
+    profiles.QUEUES,
 )
 
 WAITER_FORGOTTEN = Mutant(
