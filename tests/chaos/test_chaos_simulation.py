@@ -11,10 +11,11 @@ import pytest
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
 
-FIVE_NODES = {"nodes": "5", "safety_s": "40", "fault_gap_s": "2", "faults": "kill leader,ring of majorities,bit rot"}
+FIVE_NODES = {
     "nodes": "5",
     "safety_s": "40",
-    "faults": "kill leader,ring of majorities,power loss all,bit rot",
+    "fault_gap_s": "2",
+    "faults": "kill leader,ring of majorities,bit rot",
 }
 
 HASH_PROGRAM = """
