@@ -28,7 +28,6 @@ VOTE_NOT_PERSISTED = Mutant(
             "self._records.append((records.Kind.TERM, term, None))",
         ),
     ),
-    profiles.LEADERS_COME_AND_GO,
 )
 
 TERM_NOT_PERSISTED = Mutant(
@@ -41,7 +40,6 @@ TERM_NOT_PERSISTED = Mutant(
             "pass",
         ),
     ),
-    profiles.LEADERS_COME_AND_GO,
 )
 
 SENT_BEFORE_THE_SYNC = Mutant(
@@ -66,7 +64,6 @@ SNAPSHOT_NOT_SYNCED = Mutant(
             "pass",
         ),
     ),
-    profiles.MANY_SNAPSHOTS,
 )
 
 COMPACTED_TOO_EARLY = Mutant(
