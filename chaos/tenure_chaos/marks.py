@@ -32,6 +32,7 @@ CONSENSUS: Final = _same(
     "power loss that lost something",
     "crashed in a sync",
     "crashed while starting",
+    "message torn by a reset",
     *(f"crashed before disk operation {operation}" for operation in OPERATIONS),
     *(f"crashed at {point}" for point in POINTS),
 )

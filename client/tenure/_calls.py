@@ -90,8 +90,14 @@ class Calls:
         """Do it to its end, also if the caller is cancelled meanwhile; `close` then waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._left_behind.add(task)
-        task.add_done_callback(self._left_behind.discard)
+        task.add_done_callback(self._finished)
         return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._left_behind.discard(task)
+        if not task.cancelled():
+            # Whoever still waits is told; if nobody does, asyncio must not log it as never retrieved.
+            task.exception()
 
     async def finish_left_behind(self) -> None:
         """Finish what was left behind, for FINISH_TIMEOUT_S at most."""

@@ -59,8 +59,7 @@ class Contents:
         store = SnapshotStore(_ReadOnlyDisk(self.directory), self.cluster_id)
         info = store.latest()
         if info is not None:
-            replica.restore(store.chunks(info))
-            replica.applied_index = info.index
+            replica.restore(store.chunks(info), info.index)
         for command, entry_index, _ in self._after(self.snapshot_index, index):
             replica.apply(entry_index, decode_entry(command))
         return replica

@@ -49,7 +49,7 @@ def record() -> list[dict[str, object]]:
 
 
 def until_recorded(chunks: int) -> None:
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 1200
     while len(record()) < chunks:
         assert time.monotonic() < ends
         time.sleep(0.05)
@@ -60,7 +60,7 @@ def test_a_campaign_ends_in_good_order_at_sigterm_and_goes_on_behind_the_last_se
     first = begin_campaign("--first-seed", "11")
     until_recorded(2)
     first.send_signal(signal.SIGTERM)
-    assert first.wait(60) == 0, said()
+    assert first.wait(300) == 0, said()
     before = record()
     with Path("record.jsonl").open("a") as file:
         file.write('{"first_seed": 99, "last_se')  # as if another had been killed while it wrote
@@ -69,7 +69,7 @@ def test_a_campaign_ends_in_good_order_at_sigterm_and_goes_on_behind_the_last_se
     second = begin_campaign()
     until_recorded(len(before) + 2)
     second.send_signal(signal.SIGTERM)
-    assert second.wait(60) == 0, said()
+    assert second.wait(300) == 0, said()
     chunks = record()
     assert chunks[: len(before)] == before
     ranges = [(chunk["first_seed"], chunk["last_seed"]) for chunk in chunks]
@@ -81,7 +81,7 @@ def test_a_campaign_ends_in_good_order_at_sigterm_and_goes_on_behind_the_last_se
 @pytest.mark.slow
 def test_a_campaign_ends_after_so_many_hours_and_sums_up() -> None:
     done = begin_campaign("--hours", "0.02")
-    assert done.wait(60) == 0, said()
+    assert done.wait(300) == 0, said()
     sums = total(record())
     assert sums.simulated_s >= 0.02 * 3600
     assert sums.cpu_s > 0
@@ -101,7 +101,7 @@ def test_workers_end_with_the_process_that_began_them() -> None:
     children = Path(f"/proc/{began.pid}/task/{began.pid}/children").read_text().split()
     began.kill()
     began.wait()
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 120
     while any(Path(f"/proc/{child}/cmdline").exists() and _is_running(child) for child in children):
         assert time.monotonic() < ends
         time.sleep(0.05)

@@ -14,7 +14,8 @@ from tenure_chaos.sim.run import run_seed
 FIVE_NODES = {
     "nodes": "5",
     "safety_s": "40",
-    "faults": "kill leader,ring of majorities,power loss all,bit rot",
+    "fault_gap_s": "2",
+    "faults": "kill leader,ring of majorities,bit rot",
 }
 
 HASH_PROGRAM = """

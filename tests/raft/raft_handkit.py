@@ -66,7 +66,7 @@ class HandMachine:
         packed = msgspec.msgpack.encode(self.applied)
         return iter([packed[at : at + 500] for at in range(0, len(packed), 500)])
 
-    def restore(self, chunks: Iterable[bytes]) -> None:
+    def restore(self, chunks: Iterable[bytes], index: int) -> None:
         self.applied = msgspec.msgpack.decode(b"".join(chunks), type=list[tuple[int, bytes]])
 
     def values(self) -> list[bytes]:
@@ -119,7 +119,7 @@ class HandNode:
             snapshot=None if info is None else info.boundary,
         )
         if info is not None:
-            self.machine.restore(store.chunks(info))
+            self.machine.restore(store.chunks(info), info.index)
         self.snapshots = Snapshots(
             store=store,
             disk=self.disk,

@@ -63,7 +63,7 @@ class ListMachine:
         packed = msgspec.msgpack.encode(state)
         return (packed[at : at + 1000] for at in range(0, len(packed), 1000))
 
-    def restore(self, chunks: Iterable[bytes]) -> None:
+    def restore(self, chunks: Iterable[bytes], index: int) -> None:
         packed = b"".join(chunks)
         state = msgspec.msgpack.decode(packed, type=tuple[int, int, bytes, list[tuple[int, bytes]]])
         self.index, self.time_ms, self.digest, self.commands = state

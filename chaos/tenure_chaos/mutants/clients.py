@@ -14,6 +14,7 @@ DEADLINE_FROM_THE_RECEIPT = Mutant(
             "return Answer(self._success(attempt, body).value, now)",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 
@@ -41,6 +42,7 @@ REPEATED_WHAT_MUST_NOT_BE = Mutant(
             "if False:",
         ),
     ),
+    profiles.COMMITS_REPEATED,
 )
 
 
@@ -54,6 +56,7 @@ RATE_BOUND_IGNORED = Mutant(
             "remaining_s - self.margin_s",
         ),
     ),
+    profiles.CLOCKS_APART,
 )
 
 MUTANTS = (

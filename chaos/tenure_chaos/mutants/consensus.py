@@ -26,6 +26,7 @@ VOTE_FOR_ANYBODY = Mutant(
             "(1 << 60, 1 << 60),",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 TWO_VOTES_IN_A_TERM = Mutant(
@@ -40,6 +41,7 @@ TWO_VOTES_IN_A_TERM = Mutant(
             "        self.replica.receive(peer, request)",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 ACKNOWLEDGED_BEFORE_THE_QUORUM = Mutant(
@@ -78,6 +80,7 @@ APPLIED_AGAIN = Mutant(
             "self.replica.commit_index = self.replica.applied_index = boundary[0][1]",
         ),
     ),
+    profiles.MANY_SNAPSHOTS,
 )
 
 OWN_TERM_NOT_ASKED = Mutant(
@@ -92,6 +95,7 @@ OWN_TERM_NOT_ASKED = Mutant(
             "    replica.commit_index = max(replica.commit_index, held[(len(held) - 1) // 2])",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 MUTANTS = (

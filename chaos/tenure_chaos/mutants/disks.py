@@ -28,6 +28,7 @@ VOTE_NOT_PERSISTED = Mutant(
             "self._records.append((records.Kind.TERM, term, None))",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 TERM_NOT_PERSISTED = Mutant(
@@ -40,6 +41,7 @@ TERM_NOT_PERSISTED = Mutant(
             "pass",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 SENT_BEFORE_THE_SYNC = Mutant(
@@ -64,6 +66,7 @@ SNAPSHOT_NOT_SYNCED = Mutant(
             "pass",
         ),
     ),
+    profiles.MANY_SNAPSHOTS,
 )
 
 COMPACTED_TOO_EARLY = Mutant(

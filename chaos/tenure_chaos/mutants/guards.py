@@ -1,5 +1,6 @@
 """Mutants of guarded writes."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -12,11 +13,11 @@ FLOOR_AT_FIRST_WRITE = Mutant(
     (
         Edit(
             f"{_HOLDING}:_raise_floor_by_grant",
-            "blocked_until_ms = blocked_until(step, tenant, key)",
-            "blocked_until_ms = blocked_until(step, tenant, key)\n"
-            "    if state.guard_mode is not None:\n"
+            "if state.guard_mode is None:",
+            "if state.guard_mode is not None:\n"
             "        table.put_key_state(replace(state, blocked_until_ms=0, idle_since_ms=-1))\n"
-            "        return",
+            "        return\n"
+            "    if state.guard_mode is None:",
         ),
         Edit(
             f"{_GUARDS}:_judge",
@@ -42,6 +43,7 @@ LIVENESS_NOT_REQUIRED = Mutant(
             "if False:",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 FLOOR_IGNORED = Mutant(

@@ -59,6 +59,7 @@ RENEW_AFTER_THE_END = Mutant(
         refresh_idleness(step, was.tenant, was.key)""",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 RELEASE_BY_KEY = Mutant(
@@ -108,8 +109,8 @@ GRANT_WHILE_HELD = Mutant(
     (
         Edit(
             f"{_ACQUIRING}:_try",
-            "if taken is not None:",
-            "if taken is not None and step.counters(tenant).last_token % 4:",
+            "if not _is_free(step, tenant, key, family):",
+            "if not _is_free(step, tenant, key, family) and step.counters(tenant).last_token % 4:",
         ),
     ),
 )
@@ -120,14 +121,19 @@ RETRY_GRANTS_ANEW = Mutant(
     (
         Edit(
             f"{_ACQUIRING}:acquire",
-            "return Lost(fate.reason, fate.detail) if [fate.key] == asked.keys else REQUEST_REUSED",
-            "return _try(step, tenant, asked)",
+            "if isinstance(fate, EndedLease):",
+            "if isinstance(fate, EndedLease):\n        fate = None\n    if isinstance(fate, EndedLease):",
         ),
         # Its memory would trip over a request that ended twice.
         Edit(
             "tenure_cluster.lease.indexes:Indexes.forget_fate",
             "del of_tenant[request_item_id(scope, request_id) if scope else request_id]",
             "of_tenant.pop(request_item_id(scope, request_id) if scope else request_id, None)",
+        ),
+        Edit(
+            "tenure_cluster.lease.indexes:Indexes.forget_fate",
+            "of_tenant = index[tenant]",
+            "of_tenant = index.setdefault(tenant, {})",
         ),
     ),
     profiles.ANSWERS_LOST,
@@ -156,6 +162,7 @@ LEASE_ENDS_EARLY = Mutant(
             "> step.now_ms + 300",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 MUTANTS = (

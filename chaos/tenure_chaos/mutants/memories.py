@@ -1,5 +1,6 @@
 """Mutants of snapshots: what a replica that restarts or comes late does not learn."""
 
+from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
@@ -16,6 +17,7 @@ DEDUPE_NOT_IN_SNAPSHOT = Mutant(
     "dedupe memory left out of the snapshot",
     "what became of a request is not known any more to a replica that has loaded a snapshot",
     (_without("ended", "abandoned", "operations"),),
+    profiles.MANY_SNAPSHOTS,
 )
 
 QUEUE_NOT_IN_SNAPSHOT = Mutant(
@@ -33,12 +35,14 @@ QUEUE_NOT_IN_SNAPSHOT = Mutant(
             "    counts = [len(of_section) for of_section in rows.values()]",
         ),
     ),
+    profiles.MANY_SNAPSHOTS,
 )
 
 GUARDS_NOT_IN_SNAPSHOT = Mutant(
     "guards left out of the snapshot",
     "a replica that has loaded a snapshot knows no floors",
     (_without("keys"),),
+    profiles.MANY_SNAPSHOTS,
 )
 
 TOKENS_NOT_IN_SNAPSHOT = Mutant(
@@ -54,6 +58,7 @@ TOKENS_NOT_IN_SNAPSHOT = Mutant(
             "    ]",
         ),
     ),
+    profiles.MANY_SNAPSHOTS,
 )
 
 MUTANTS = (

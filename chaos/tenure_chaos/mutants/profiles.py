@@ -60,9 +60,43 @@ NO_LEADER: Final = {
 
 MANY_SNAPSHOTS: Final = {
     **_BUSY,
+    "work": "batch,hold",
+    "think_s": "0.02",
     "snapshot_entries": "10",
     "tail_entries": "2",
+    "piece_bytes": "512",
     "segment_bytes": "65536",
-    "faults": "kill one,kill all,power loss one,slow disk",
+    "faults": "crash at a point,kill one,power loss one",
 }
 """Much that is compacted and removed, and restarts in the midst of it."""
+
+QUEUES: Final = {
+    **_BUSY,
+    "work": "wait",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client,cut clients off",
+    "crash_client_s": "15",
+}
+"""Many who wait for the same, and some of them gone."""
+
+COMMITS_REPEATED: Final = {**ANSWERS_LOST, "work": "guard,mishap", "keys": "3"}
+"""Writes whose callers do not hear of them."""
+
+CLOCKS_APART: Final = {
+    **_BUSY,
+    "work": "hold,keep",
+    "keys": "1",
+    "ttl_ms": "10000",
+    "faults": "pause client,cut clients off",
+    "clock_rate_bound": "0.005",
+    "margin_s": "0.002",
+}
+"""Clocks as far apart as they may be, and nothing kept back for it."""
+
+LEADERS_COME_AND_GO: Final = {
+    **_BUSY,
+    "fault_gap_s": "0.5",
+    "faults": "kill leader,isolate leader,kill one",
+}
+"""An election every few seconds."""

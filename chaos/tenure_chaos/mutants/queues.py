@@ -10,7 +10,7 @@ _QUEUEING = "tenure_cluster.lease.queueing"
 WAITER_NOT_CHECKED = Mutant(
     "waiter granted without checking its session again",
     "a key is handed to the first in its queue, whose session may be over, or who may have fallen silent",
-    (Edit(f"{_HOLDING}:_serve_key", "drop_dead(step, tenant, key)", "pass"),),
+    (Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),),
     profiles.SESSIONS_RUN_OUT,
 )
 
@@ -24,6 +24,7 @@ LAST_COME_FIRST_SERVED = Mutant(
             "self.tickets[-1]",
         ),
     ),
+    profiles.QUEUES,
 )
 
 POLL_LOSES_ITS_PLACE = Mutant(
@@ -39,6 +40,7 @@ POLL_LOSES_ITS_PLACE = Mutant(
             "    table.add_waiter(polled)",
         ),
     ),
+    profiles.QUEUES,
 )
 
 NO_CLAIM_WINDOW = Mutant(
@@ -57,12 +59,13 @@ NO_CLAIM_WINDOW = Mutant(
         ),
         Edit(
             f"{_HOLDING}:_grant_waiter",
-            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)",
-            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)\n"
+            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)",
+            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)\n"
             "    if waiter.private:\n"
             "        table.watch_session(ref)",
         ),
     ),
+    profiles.QUEUES,
 )
 
 WAITER_FORGOTTEN = Mutant(

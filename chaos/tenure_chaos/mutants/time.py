@@ -49,6 +49,7 @@ TIME_FROM_WHAT_IS_APPLIED = Mutant(
             "base_ms = self._machine.time_ms",
         ),
     ),
+    profiles.LEADERS_COME_AND_GO,
 )
 
 STAMPS_OF_THE_WALL_CLOCK = Mutant(
@@ -87,6 +88,7 @@ REPLAY_TELLS_THE_WHOLE_TTL = Mutant(
             "expires_in_ms=session.ttl_ms,",
         ),
     ),
+    profiles.CLOSE_TO_THE_END,
 )
 
 MUTANTS = (

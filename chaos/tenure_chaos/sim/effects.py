@@ -45,8 +45,8 @@ class WatchedReplica(Replica):
             self.on_events(events)
         return results
 
-    def restore(self, chunks: Any) -> None:
-        super().restore(chunks)
+    def restore(self, chunks: Any, index: int) -> None:
+        super().restore(chunks, index)
         if self._node.starting:
             self._effects.world.count("snapshot restored at a start")
 

@@ -48,8 +48,6 @@ class _Batch:
                 self._session(item)
             case "claim":
                 self._claim(item)
-            case "progress":
-                self._progress(item)
             case "waiter":
                 self._waiter(item)
             case "grace":
@@ -68,10 +66,10 @@ class _Batch:
         if not session.private:
             self._explicit_session(session)
             return
-        held = table.leases_in(*ref)
-        for lease in held:
+        lease = table.leases.get(ref)
+        if lease is not None:
             expire_lease(self.step, lease)
-        if not held:
+        else:
             waiter = table.waiters[table.indexes.reserved[ref]]
             drop_waiter(self.step, waiter, "silent")
             serve(self.step, waiter.tenant, waiter.keys[0])
@@ -84,7 +82,7 @@ class _Batch:
             if self.endings_left <= 0:
                 return
             waiter = table.waiters[next(iter(waiters))]
-            drop_waiter(self.step, waiter, "session_closed" if session.closed else "session_expired")
+            drop_waiter(self.step, waiter, "session_expired")
             serve(self.step, waiter.tenant, waiter.keys[0])
             self.endings_left -= 1
         while leases := table.indexes.session_leases.get(ref):
@@ -98,13 +96,6 @@ class _Batch:
     def _claim(self, item: ExpireItem) -> None:
         lease = self.step.table.leases.get((item.tenant, item.id))
         if lease is not None and 0 < lease.claim_deadline_ms == item.deadline_ms:
-            expire_lease(self.step, lease)
-            self._count()
-
-    def _progress(self, item: ExpireItem) -> None:
-        lease = self.step.table.leases.get((item.tenant, item.id))
-        life = lease.life if lease is not None else None
-        if lease is not None and life is not None and 0 < life.progress_deadline_ms == item.deadline_ms:
             expire_lease(self.step, lease)
             self._count()
 
@@ -129,12 +120,9 @@ class _Batch:
 
 
 def _take_away(step: Step, session: Session) -> None:
-    """Take away an explicit session that has no leases and no waiters any more and has expired or is
-    closed."""
+    """Take away an explicit session that has no leases and no waiters any more and has expired."""
     ref = (session.tenant, session.session_id)
     step.table.remove_session(ref)
-    if session.closed:
-        return
     step.table.remember_expired_session(ref, ExpiredSession(*ref, step.now_ms))
 
 

@@ -23,13 +23,10 @@ from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
+from tenure_cluster.lease.types import EndedLease, KeyState, Lease, Record, Session, Tenant, Waiter
 
 FORMAT: Final = "tenure-lease-table"
-VERSION: Final = 2
-"""2 has sets of keys. A snapshot of version 1 is one without any."""
-
-_SECTIONS_OF_VERSION_1: Final = 10
+VERSION: Final = 1
 
 CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed before it would exceed this, unless it holds a single greater row."""
@@ -45,7 +42,6 @@ _ROW_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "expired_sessions": ExpiredSession,
     "abandoned": AbandonedRequest,
     "operations": Operation,
-    "sets": KeySet,
 }
 """The sections in their order, each with the type of its rows."""
 
@@ -128,10 +124,6 @@ def _read_header(chunks: Iterator[bytes]) -> _Header:
     header = _header_decoder.decode(first)
     if header.format != FORMAT:
         raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
-    if header.version == 1:
-        # Sections that came later are empty, and so are fields at the end of a row.
-        missing = len(_ROW_TYPES) - _SECTIONS_OF_VERSION_1
-        return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
     if header.version != VERSION:
         raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
     return header
@@ -205,10 +197,6 @@ class _Loader:
 
     def _add_records(self, rows: list[Record]) -> None:
         self.table.records.update(((record.tenant, record.key), record) for record in rows)
-
-    def _add_sets(self, rows: list[KeySet]) -> None:
-        for key_set in rows:
-            self.table.sets[(key_set.tenant, key_set.scope, key_set.request_id)] = key_set
 
     def _add_ended(self, rows: list[EndedLease]) -> None:
         for ended in rows:

@@ -123,7 +123,7 @@ class Raft:
             journal.close()
             raise
         if info is not None:
-            self._machine.restore(self._store.chunks(info))
+            self._machine.restore(self._store.chunks(info), info.index)
         consensus = Consensus(
             node_id=self._node_id,
             peers=self._peers,

@@ -329,7 +329,7 @@ class Snapshots:
             if self._save is not None:
                 self._save.cancel()
                 self._save = None
-            self._machine.restore(self._store.chunks(info))
+            self._machine.restore(self._store.chunks(info), info.index)
             consensus.install(info.boundary)
             self._entries = self._bytes = 0
             self.installed += 1

@@ -55,8 +55,9 @@ class StateMachine(Protocol):
     def snapshot(self) -> Iterator[bytes]:
         """The state as of this call, in chunks that are produced lazily while later entries are applied."""
 
-    def restore(self, chunks: Iterable[bytes]) -> None:
-        """Replace the whole state by a snapshot. Raising stops the node."""
+    def restore(self, chunks: Iterable[bytes], index: int) -> None:
+        """Replace the whole state by a snapshot, which is of after the entry at `index`. Raising stops the
+        node."""
 
 
 class Applied(msgspec.Struct, frozen=True):

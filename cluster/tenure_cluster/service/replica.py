@@ -20,6 +20,7 @@ class Replica:
     def __init__(self) -> None:
         self._machine = LeaseMachine(LeaseTable())
         self.applied_index = 0
+        """Of the last entry that the state has, or of a snapshot; entries without commands don't count."""
         self.on_events: Callable[[Sequence[Event]], None] | None = None
         """Called after an entry with everything that happened in it, while consensus is still in its round:
         it may take notes, and must not propose."""
@@ -52,8 +53,9 @@ class Replica:
     def snapshot(self) -> Iterator[bytes]:
         return dump(self._machine.table)
 
-    def restore(self, chunks: Iterable[bytes]) -> None:
+    def restore(self, chunks: Iterable[bytes], index: int) -> None:
         self._machine = LeaseMachine(load(chunks))
+        self.applied_index = index
         if self.on_restored is not None:
             self.on_restored()
 

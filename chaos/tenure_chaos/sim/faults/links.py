@@ -157,3 +157,60 @@ class ResetLinks(Kind):
 
     def heal(self) -> None:
         """They are dialled anew."""
+
+
+class HalfOpen(Kind):
+    """One end of a pair's connections takes them for lost and dials anew; the other end is not told. What was
+    on its way to it still arrives, late and beside the new connection, the last of it perhaps twice."""
+
+    name = "half-open connection"
+    seconds = (0.5, 4.0)
+
+    def begin(self) -> str | None:
+        network = self.world.network
+        one, other = self.rng.sample(list(self.world.nodes), 2)
+        self.link = network.link(one, other)
+        self.link.slow_s = self.rng.choice((0.0, 0.3, 2.0))
+        again_s = self.rng.choice((None, 0.05, 1.0))
+        if not network.lose_at_one_end(one, other, again_s):
+            self.heal()
+            return None
+        return f"{one} has lost {other}"
+
+    def heal(self) -> None:
+        """Whoever was not told finds out by its pings."""
+        self.link.slow_s = 0.0
+
+
+class HalfMessage(Kind):
+    """The next thing that a node writes to another arrives in part, and then the connection breaks at both
+    ends."""
+
+    name = "half a message"
+    seconds = (2.0,)
+
+    def begin(self) -> str | None:
+        one, other = self.rng.sample(list(self.world.nodes), 2)
+        self.link = self.world.network.link(one, other)
+        self.world.network.tear_next(one, other)
+        return f"{one}>{other}"
+
+    def heal(self) -> None:
+        if not self.link.tears_next:
+            self.world.count("message torn by a reset")
+        self.link.tears_next = False
+
+
+class RepeatedTail(Kind):
+    """The last messages of a connection arrive once more, and then it breaks."""
+
+    name = "repeated tail"
+    seconds = (0.0,)
+
+    def begin(self) -> str | None:
+        one, other = self.rng.sample(list(self.world.nodes), 2)
+        count = self.world.network.repeat_and_reset(one, other)
+        return f"{one}>{other}, {count} writes" if count else None
+
+    def heal(self) -> None:
+        """It is dialled anew."""
