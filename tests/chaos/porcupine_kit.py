@@ -1,6 +1,6 @@
 """Porcupine's verdicts on generated histories: the recorded ones, and those of a run of its own.
 
-    python tests/chaos/porcupine_kit.py        record them anew
+python tests/chaos/porcupine_kit.py        record them anew
 """
 
 import hashlib
