@@ -254,6 +254,25 @@ def test_a_waiter_that_was_queued_may_be_refused_in_the_end() -> Story:
     return story
 
 
+@keeps(11)
+def test_an_acquire_that_was_granted_may_be_told_that_its_lease_is_over() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", answer={"outcome": "refused", "code": "lost"})
+    story.expire(grant)
+    story.calls[-1].answer = {"reason": "expired"}
+    story.calls[-1].returned_at = story.now
+    return story
+
+
+@breaks(11)
+def test_an_acquire_that_was_told_so_is_granted_later() -> Story:
+    story = Story()
+    story.acquire("a", "k", answer={"outcome": "refused", "code": "lost"})
+    story.calls[-1].answer = {"reason": "expired"}
+    story.calls[-1].returned_at = story.calls[-1].invoked_at
+    return story
+
+
 @breaks(11)
 def test_a_renewal_that_was_not_executed_is_in_the_log() -> Story:
     story = Story()

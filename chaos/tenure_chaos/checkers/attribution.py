@@ -124,8 +124,13 @@ def may_act_until(call: CallRecord, effect: Effect) -> float:
         return -NEVER if remembered and call.code in MACHINE_REFUSALS else NEVER
     if call.outcome == "ok":
         return call.returned_at
-    # Who was queued may be refused in the end; then it waits no more.
-    return call.returned_at if call.outcome == "refused" and effect.result == "Waiting" else -NEVER
+    if call.outcome != "refused":
+        return -NEVER
+    # Who was queued may be refused in the end; then it waits no more. Who is told that the lease is over had
+    # it: a node may have asked its leader twice, and heard the second answer only.
+    queued = effect.result == "Waiting"
+    had_it = effect.result == "Granted" and call.name == "acquire" and call.code == "lost"
+    return call.returned_at if queued or had_it else -NEVER
 
 
 def _broken(effect: Effect, call: CallRecord) -> bool:
