@@ -4,7 +4,6 @@ import logging
 import multiprocessing
 import signal
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,14 +35,14 @@ class Catch:
     violation: str = ""
     failed: tuple[str, ...] = ()
     """Seeds on which the harness itself failed or hung, with what it said: they count as not caught."""
-    entered: Counter[str] = field(default_factory=Counter)
+    entered: dict[str, int] = field(default_factory=dict)
     """How often each edited function was entered."""
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Catch":
         """Inverse of dataclasses.asdict(), after JSON."""
         lists = {name: tuple(plain[name]) for name in ("rules", "failed")}
-        return cls(**{**plain, **lists, "entered": Counter(plain["entered"])})
+        return cls(**{**plain, **lists})
 
     @property
     def caught(self) -> bool:
@@ -102,7 +101,7 @@ def hunt(name: str, first_seed: int, seeds_max: int, overrides: Mapping[str, str
                 catch.rules = rules_of(violations)
                 catch.violation = violations[0]
                 break
-        catch.entered = Counter(entered)
+        catch.entered = dict(entered)
     catch.failed = tuple(failed)
     return catch
 

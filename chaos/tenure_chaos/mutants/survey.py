@@ -28,7 +28,7 @@ class Sums:
     calls: int = 0
     unanswered: int = 0
     broken: list[int] = field(default_factory=list)
-    rules: Counter[str] = field(default_factory=Counter)
+    rules: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     """Seeds on which the harness itself failed or hung."""
 
@@ -43,7 +43,7 @@ class Sums:
                 self.unanswered += number * any(word in UNANSWERED for word in words[2:3])
         if report.violations:
             self.broken.append(report.seed)
-            self.rules.update(rules_of(report.violations))
+            self._count(dict.fromkeys(rules_of(report.violations), 1))
 
     def include(self, other: "Sums") -> None:
         self.seeds += other.seeds
@@ -52,8 +52,11 @@ class Sums:
         self.calls += other.calls
         self.unanswered += other.unanswered
         self.broken += other.broken
-        self.rules.update(other.rules)
+        self._count(other.rules)
         self.failed += other.failed
+
+    def _count(self, rules: dict[str, int]) -> None:
+        self.rules = dict(Counter(self.rules) + Counter(rules))
 
     @property
     def elections_an_hour(self) -> float:
@@ -77,10 +80,7 @@ class Survey:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Survey":
         """Inverse of dataclasses.asdict(), after JSON."""
-        sums = {}
-        for which in ("without", "with_it"):
-            sums[which] = Sums(**{**plain[which], "rules": Counter(plain[which]["rules"])})
-        return cls(plain["name"], plain["first_seed"], **sums)
+        return cls(plain["name"], plain["first_seed"], Sums(**plain["without"]), Sums(**plain["with_it"]))
 
 
 class _Chunk(NamedTuple):
