@@ -139,8 +139,12 @@ def test_the_table_says_how_often_a_mutant_was_caught_and_by_what() -> None:
     assert summary(catches[:2]).startswith("Caught 1 of 1 mutants, of the 1 that were listed beforehand 1")
 
 
+RULES = ("durable on a quorum",)
+
+
 def test_the_table_of_mitigations_says_what_breaks_without_each() -> None:
-    found = Survey("sync", 1, without=Sums(seeds=9, broken=[4, 9], rules={"durable on a quorum": 2}))
+    found = Survey("sync", 1, without=Sums(seeds=9, broken=[(4, RULES), (9, RULES), (12, RULES)]))
+    found.with_it = Sums(seeds=3, broken=[(12, ("another",))])
     row = mitigations_table([found]).splitlines()[-1]
     assert "| sync | D1 D2 |" in row
     assert "| 9 | 2 | 4 | durable on a quorum |" in row
@@ -150,7 +154,7 @@ def test_results_survive_being_written_down() -> None:
     caught = catch(LISTED[0].name, 1, 3, "tokens rise")
     caught.entered["release"] = 7
     assert Catch.from_plain(json.loads(json.dumps(asdict(caught)))) == caught
-    found = Survey("sync", 1, without=Sums(seeds=9, broken=[4], rules={"a rule": 1}))
+    found = Survey("sync", 1, without=Sums(seeds=9, broken=[(4, RULES)]))
     assert Survey.from_plain(json.loads(json.dumps(asdict(found)))) == found
 
 
