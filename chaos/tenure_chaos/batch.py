@@ -4,6 +4,7 @@ A worker keeps what is needed to look into a seed that broke a rule, in a folder
 answers.
 """
 
+import contextlib
 import itertools
 import json
 import logging
@@ -143,25 +144,23 @@ def _become_worker() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-class _no_longer_than:  # noqa: N801
+@contextlib.contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
     """Raises Hangs in the main thread of this process when the time is over."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._main = threading.current_thread() is threading.main_thread()
+    def hangs(number: int, frame: FrameType | None) -> None:
+        raise Hangs(f"more than {seconds} s")
 
-    def __enter__(self) -> None:
-        def hangs(number: int, frame: FrameType | None) -> None:
-            raise Hangs(f"more than {self._seconds} s")
-
-        if self._main:
-            self._before = signal.signal(signal.SIGALRM, hangs)
-            signal.setitimer(signal.ITIMER_REAL, self._seconds)
-
-    def __exit__(self, *_: object) -> None:
-        if self._main:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._before)
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _keep(verdict: Verdict, report: Report | None, folder: Path) -> Path:

@@ -11,7 +11,7 @@ from tenure_chaos.history import RegisterWrite
 from tenure_chaos.sim.client import SimClient
 from tenure_chaos.sim.register import Register
 from tenure_chaos.sim.workloads.calls import Caller
-from tenure_chaos.sim.workloads.library import RecordedCalls
+from tenure_chaos.sim.workloads.real_client import RecordedCalls
 from tenure_chaos.sim.workloads.sessions import Handle, Session
 from tenure_chaos.sim.world import World
 
