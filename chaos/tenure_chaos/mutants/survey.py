@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenure_chaos.mutants.edits import made
-from tenure_chaos.mutants.hunt import OWN_CHECKS_OFF, Hangs, be_quiet, no_longer_than, rules_of
+from tenure_chaos.mutants.hunt import OWN_CHECKS_OFF, be_quiet, rules_of
 from tenure_chaos.mutants.mitigations import BY_NAME, Off
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import Report, run_seed
+from tenure_chaos.time_limit import Hangs, no_longer_than
 from tenure_cluster.raft import mitigations
 
 SEED_WALL_S = 300
