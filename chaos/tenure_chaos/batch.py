@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import Report, run_seed
+from tenure_chaos.time_limit import Hangs, no_longer_than
 
 SEED_WALL_S = 900
 """A seed that takes longer hangs."""
@@ -49,17 +49,13 @@ class Verdict:
     """The folder with its trace and history, if it broke a rule."""
 
 
-class Hangs(BaseException):
-    """A seed takes too long; not an Exception, so that nobody on the way swallows it."""
-
-
 def run_one(seed: int, overrides: Mapping[str, str], keep: Path | None) -> Verdict:
     """Run a seed. Whatever goes wrong in the harness itself is a violation too."""
     cpu_began = time.process_time()
     options = Options.for_seed(seed, overrides)
     report: Report | None = None
     try:
-        with _no_longer_than(SEED_WALL_S):
+        with no_longer_than(SEED_WALL_S):
             report = run_seed(seed, options)
     except (Exception, Hangs):
         verdict = Verdict(seed, asdict(options), [f"the harness runs: {traceback.format_exc()}"])
@@ -141,27 +137,6 @@ def _become_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-class _no_longer_than:  # noqa: N801
-    """Raises Hangs in the main thread of this process when the time is over."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._main = threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> None:
-        def hangs(number: int, frame: FrameType | None) -> None:
-            raise Hangs(f"more than {self._seconds} s")
-
-        if self._main:
-            self._before = signal.signal(signal.SIGALRM, hangs)
-            signal.setitimer(signal.ITIMER_REAL, self._seconds)
-
-    def __exit__(self, *_: object) -> None:
-        if self._main:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._before)
 
 
 def _keep(verdict: Verdict, report: Report | None, folder: Path) -> Path:

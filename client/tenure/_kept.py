@@ -106,7 +106,7 @@ class KeptSession:
         self.wake()
 
     def uses_any(self, keys: Iterable[str]) -> bool:
-        """One of the keys is held, waited for or being given back in this session. Nobody can wait for
+        """One of the keys is held, waited for or being given back in the session. Nobody can wait for
         themselves, so whoever else wants it needs another session."""
         with self._lock:
             held = {grant.key for member in self._members.values() for grant in member.grants}
@@ -151,7 +151,7 @@ class KeptSession:
         notify: Callable[[], None],
         orphaned: Callable[[], bool] = lambda: False,
     ) -> Member:
-        """An acquire in this session was answered. ``notify`` is called once if the handle is LOST: from
+        """An acquire in the session was answered. ``notify`` is called once if the handle is LOST: from
         any thread, so it must only pass the word on. ``orphaned`` says that nobody is left who could act
         on the lease."""
         remaining_ms = min(grant.expires_in_ms for grant in grants)

@@ -81,7 +81,7 @@ class Terms:
         )
 
     def body(self, session_id: str) -> dict[str, Any]:
-        """The body of the acquire in this session."""
+        """The body of the acquire in that session."""
         asked: dict[str, Any] = {"keys": list(self.keys)} if self.is_set else {"key": self.keys[0]}
         return {
             **asked,

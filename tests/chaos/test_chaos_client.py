@@ -5,6 +5,7 @@ from typing import Any
 
 from tenure import _requests
 from tenure._handle import State
+from tenure_chaos.history import Effect
 from tenure_chaos.sim.stage import Stage, play
 from tenure_chaos.sim.workload import Worker
 from tenure_chaos.sim.workloads.acquiring import acquire
@@ -212,6 +213,32 @@ def test_the_whole_client_keeps_a_lease_and_loses_it_by_its_own_clock() -> None:
         actor.resume()
         assert watched.held.state is State.LOST
         assert watched.held.lost_reason == "expired"
+
+    play(story)
+
+
+def test_what_the_whole_client_could_not_give_up_at_once_it_gives_up_later() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.start()
+        program, actor = program_of(stage, "B"), stage.actor("B")
+        holder = await acquired(stage, program_of(stage, "A"), "A", ttl_ms=60_000)
+        lease = program.front.lease("job", ttl=10.0, owner="B", wait=30.0)
+        waiting = actor.begin(lease.acquire())
+        await stage.until(lambda: stage.events("queue_joined", "job"), "it waits")
+        stage.cut([actor.host], list(stage.world.nodes))
+        waiting.cancel()
+
+        def abandons() -> list[Effect]:
+            return [
+                effect for effect in stage.effects("Abandon") if effect.fields["poll_deadline_ms"] is None
+            ]
+
+        await asyncio.sleep(3.0)
+        assert abandons() == []
+        stage.mend()
+        await stage.until(abandons, "it was abandoned all the same")
+        await stage.actor("A").begin(holder.release())
+        assert granted(stage.world) == [holder.token]
 
     play(story)
 

@@ -3,7 +3,8 @@
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.reading import NEVER, Findings, Wrong
 
-ROUNDING_MS = 1.0
+ROUNDING_MS = 1.001
+"""A stamp is cut to whole milliseconds, and true times here are floats."""
 
 
 def stamps_never_fall(facts: Facts) -> Findings:

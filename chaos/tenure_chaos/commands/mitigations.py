@@ -73,13 +73,15 @@ def _recorded(record: Path) -> Iterator[Survey]:
 
 def _say(found: Survey) -> None:
     without, with_it = found.without, found.with_it
-    first = f", first {without.broken[0]}" if without.broken else ""
-    click.echo(
-        f"{found.name}: {without.seeds} seeds without it, {len(without.broken)} broke a rule{first}; "
-        f"elections an hour {without.elections_an_hour:.0f}, with it {with_it.elections_an_hour:.0f}"
-    )
+    first = f", first {found.broken[0]}" if found.broken else ""
+    click.echo(f"{found.name}: {without.seeds} seeds without it, {len(found.broken)} broke a rule{first}")
+    if BY_NAME[found.name].disturbs:
+        click.echo(
+            f"  elections an hour {without.elections_an_hour:.0f}, with it {with_it.elections_an_hour:.0f}; "
+            f"calls without an answer {without.unanswered_share:.1%}, with it {with_it.unanswered_share:.1%}"
+        )
     for which, sums in (("without", without), ("with", with_it)):
         for failure in sums.failed[:1]:
             click.echo(f"  {which} it the harness failed {len(sums.failed)} times, first {failure}", err=True)
-    for seed in with_it.broken[:1]:
-        click.echo(f"  with it seed {seed} broke a rule too", err=True)
+    for seed, rules in with_it.broken[:1]:
+        click.echo(f"  with it seed {seed} broke a rule too: {rules[0]}", err=True)

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from tenure_chaos.mutants import clients, consensus, disks, guards, leases, memories, queues, service, time
+from tenure_chaos.mutants import (
+    clients,
+    consensus,
+    disks,
+    guards,
+    leases,
+    memories,
+    queues,
+    service,
+    time,
+    watches,
+)
 from tenure_chaos.mutants.mutant import Mutant
 
 LISTED: Final = (
@@ -25,7 +36,7 @@ LISTED: Final = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = LISTED + tuple(
     mutant
-    for module in (leases, queues, guards, memories, time, disks, consensus, service, clients)
+    for module in (leases, queues, guards, memories, time, disks, consensus, service, clients, watches)
     for mutant in module.MUTANTS
     if mutant not in LISTED
 )

@@ -41,7 +41,7 @@ TWO_VOTES_IN_A_TERM = Mutant(
             "        self.replica.receive(peer, request)",
         ),
     ),
-    profiles.LEADERS_COME_AND_GO,
+    {**profiles.LEADERS_COME_AND_GO, "nodes": "5"},
 )
 
 ACKNOWLEDGED_BEFORE_THE_QUORUM = Mutant(

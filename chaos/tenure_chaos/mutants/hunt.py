@@ -2,19 +2,16 @@
 
 import logging
 import multiprocessing
-import signal
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, NamedTuple
 
 from tenure_chaos.mutants.catalogue import BY_NAME
 from tenure_chaos.mutants.edits import Edit, made
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
+from tenure_chaos.time_limit import Hangs, no_longer_than
 
 SEED_WALL_S = 300
 """A seed of a mutant that takes longer hangs, and that is no verdict."""
@@ -36,14 +33,14 @@ class Catch:
     violation: str = ""
     failed: tuple[str, ...] = ()
     """Seeds on which the harness itself failed or hung, with what it said: they count as not caught."""
-    entered: Counter[str] = field(default_factory=Counter)
+    entered: dict[str, int] = field(default_factory=dict)
     """How often each edited function was entered."""
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Catch":
         """Inverse of dataclasses.asdict(), after JSON."""
         lists = {name: tuple(plain[name]) for name in ("rules", "failed")}
-        return cls(**{**plain, **lists, "entered": Counter(plain["entered"])})
+        return cls(**{**plain, **lists})
 
     @property
     def caught(self) -> bool:
@@ -53,10 +50,6 @@ class Catch:
     def seed(self) -> int:
         """The one that caught it."""
         return self.first_seed + self.seeds - 1
-
-
-class Hangs(BaseException):
-    """A seed takes too long; not an Exception, so that nobody on the way swallows it."""
 
 
 class Hunt(NamedTuple):
@@ -102,7 +95,7 @@ def hunt(name: str, first_seed: int, seeds_max: int, overrides: Mapping[str, str
                 catch.rules = rules_of(violations)
                 catch.violation = violations[0]
                 break
-        catch.entered = Counter(entered)
+        catch.entered = dict(entered)
     catch.failed = tuple(failed)
     return catch
 
@@ -118,19 +111,3 @@ def _run(options: Options, seed: int) -> tuple[list[str], str]:
             return run_seed(seed, options).violations, ""
     except (Exception, Hangs):
         return [], traceback.format_exc(limit=-2)
-
-
-@contextmanager
-def no_longer_than(seconds: int) -> Iterator[None]:
-    """Raises Hangs in the main thread when the time is over."""
-
-    def hangs(number: int, frame: FrameType | None) -> None:
-        raise Hangs(f"more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

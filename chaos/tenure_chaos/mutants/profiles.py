@@ -100,3 +100,11 @@ LEADERS_COME_AND_GO: Final = {
     "faults": "kill leader,isolate leader,kill one",
 }
 """An election every few seconds."""
+
+NODES_LEFT_BEHIND: Final = {
+    **_BUSY,
+    "snapshot_entries": "10",
+    "tail_entries": "2",
+    "faults": "kill one,isolate leader,split in halves",
+}
+"""Nodes that start from a snapshot, or are sent one."""

@@ -89,14 +89,14 @@ def mitigations_table(surveys: Sequence[Survey]) -> str:
     ]
     for found in surveys:
         off, without, with_it = BY_MITIGATION[found.name], found.without, found.with_it
-        first = str(without.broken[0]) if without.broken else "-"
+        first = str(found.broken[0]) if found.broken else "-"
         rules = ", ".join(rule for rule, _ in without.rules.most_common(RULES_NAMED)) or "-"
         elections = unanswered = ""
         if off.disturbs:
             elections = f"{without.elections_an_hour:.0f}, {with_it.elections_an_hour:.0f}"
             unanswered = f"{without.unanswered_share:.1%}, {with_it.unanswered_share:.1%}"
         rows.append(
-            f"| {off.name} | {off.closes} | {off.what} | {without.seeds} | {len(without.broken)} | {first} "
+            f"| {off.name} | {off.closes} | {off.what} | {without.seeds} | {len(found.broken)} | {first} "
             f"| {rules} | {elections} | {unanswered} |"
         )
     return "\n".join(rows)

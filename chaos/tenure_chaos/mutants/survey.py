@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenure_chaos.mutants.edits import made
-from tenure_chaos.mutants.hunt import OWN_CHECKS_OFF, Hangs, be_quiet, no_longer_than, rules_of
+from tenure_chaos.mutants.hunt import OWN_CHECKS_OFF, be_quiet, rules_of
 from tenure_chaos.mutants.mitigations import BY_NAME, Off
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import Report, run_seed
+from tenure_chaos.time_limit import Hangs, no_longer_than
 from tenure_cluster.raft import mitigations
 
 SEED_WALL_S = 300
@@ -27,8 +28,8 @@ class Sums:
     elections: int = 0
     calls: int = 0
     unanswered: int = 0
-    broken: list[int] = field(default_factory=list)
-    rules: Counter[str] = field(default_factory=Counter)
+    broken: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """Seeds that broke something, each with the rules."""
     failed: list[str] = field(default_factory=list)
     """Seeds on which the harness itself failed or hung."""
 
@@ -42,8 +43,7 @@ class Sums:
                 self.calls += number
                 self.unanswered += number * any(word in UNANSWERED for word in words[2:3])
         if report.violations:
-            self.broken.append(report.seed)
-            self.rules.update(rules_of(report.violations))
+            self.broken.append((report.seed, rules_of(report.violations)))
 
     def include(self, other: "Sums") -> None:
         self.seeds += other.seeds
@@ -52,8 +52,16 @@ class Sums:
         self.calls += other.calls
         self.unanswered += other.unanswered
         self.broken += other.broken
-        self.rules.update(other.rules)
         self.failed += other.failed
+
+    @property
+    def seeds_broken(self) -> list[int]:
+        return [seed for seed, _ in self.broken]
+
+    @property
+    def rules(self) -> Counter[str]:
+        """How many seeds broke each."""
+        return Counter(rule for _, rules in self.broken for rule in rules)
 
     @property
     def elections_an_hour(self) -> float:
@@ -77,10 +85,17 @@ class Survey:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Survey":
         """Inverse of dataclasses.asdict(), after JSON."""
-        sums = {}
-        for which in ("without", "with_it"):
-            sums[which] = Sums(**{**plain[which], "rules": Counter(plain[which]["rules"])})
-        return cls(plain["name"], plain["first_seed"], **sums)
+        sums = []
+        for which in (plain["without"], plain["with_it"]):
+            broken = [(seed, tuple(rules)) for seed, rules in which["broken"]]
+            sums.append(Sums(**{**which, "broken": broken}))
+        return cls(plain["name"], plain["first_seed"], *sums)
+
+    @property
+    def broken(self) -> list[int]:
+        """Seeds that broke something without it, and nothing with it."""
+        also = set(self.with_it.seeds_broken)
+        return [seed for seed in self.without.seeds_broken if seed not in also]
 
 
 class _Chunk(NamedTuple):
@@ -100,7 +115,7 @@ def survey(name: str, first_seed: int, seeds: int, *, broken_max: int, jobs: int
         for without, with_it in pool.imap(_run_chunk, chunks):
             found.without.include(without)
             found.with_it.include(with_it)
-            if len(found.without.broken) >= broken_max:
+            if len(found.broken) >= broken_max:
                 break
     return found
 
@@ -110,7 +125,7 @@ def _run_chunk(chunk: _Chunk) -> tuple[Sums, Sums]:
     seeds = range(chunk.first_seed, chunk.first_seed + chunk.seeds)
     with made((*off.edits, *OWN_CHECKS_OFF)):
         without = _run(off, iter(seeds), mitigations.ALL - off.left_out)
-    with_it = _run(off, iter(seeds if off.disturbs else without.broken), mitigations.ALL)
+    with_it = _run(off, iter(seeds if off.disturbs else without.seeds_broken), mitigations.ALL)
     return without, with_it
 
 

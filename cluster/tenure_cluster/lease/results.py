@@ -113,7 +113,6 @@ class Lost(_Result, frozen=True, tag=11):
     """Refused: the lease (or the request's grant) is over, for this reason."""
 
     reason: EndReason
-    detail: str = ""
 
 
 class SessionExpired(_Result, frozen=True, tag=12):
@@ -219,26 +218,6 @@ class TokensExhausted(_Result, frozen=True, tag=28):
     """Refused: the tenant's token counter has reached TOKEN_MAX."""
 
 
-class HandedOver(_Result, frozen=True, tag=29):
-    """The successor's grant. ``replayed``: the handover had been made before."""
-
-    grant: Grant
-    replayed: bool
-
-
-class Parked(_Result, frozen=True, tag=30):
-    """The lease is parked."""
-
-    grant: Grant
-
-
-class Unparked(_Result, frozen=True, tag=31):
-    """The lease is in its holder's hands. ``replayed``: it was not parked (any more)."""
-
-    grant: Grant
-    replayed: bool
-
-
 Result: TypeAlias = (
     Granted
     | Waiting
@@ -265,7 +244,4 @@ Result: TypeAlias = (
     | Unsupported
     | Done
     | TokensExhausted
-    | HandedOver
-    | Parked
-    | Unparked
 )

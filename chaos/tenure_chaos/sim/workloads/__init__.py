@@ -5,7 +5,7 @@ sessions.py     sessions, their handles, and what is believed
 program.py      one client's means and memory
 acquiring.py    from asking to a handle, or to nothing left behind
 committing.py   one guarded write
-library.py      the client's own calls and acquires, over the simulated client
+real_client.py  the client's own calls and acquires, over the simulated client
 front.py        the whole client, with its handles and renewals
 
 holding.py      hold, wait, keep: leases for their own sake

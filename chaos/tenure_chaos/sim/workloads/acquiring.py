@@ -7,8 +7,8 @@ import msgspec
 
 from tenure._requests import Request
 from tenure.errors import LeaseLost, TenureError
-from tenure_chaos.sim.workloads.library import SimAcquisition
 from tenure_chaos.sim.workloads.program import Program
+from tenure_chaos.sim.workloads.real_client import SimAcquisition
 from tenure_chaos.sim.workloads.sessions import Handle, Session
 
 UNDO_AGAIN_S = 1.0

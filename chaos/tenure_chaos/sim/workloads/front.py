@@ -21,8 +21,8 @@ from tenure._requests import Request
 from tenure._sessions import Sessions
 from tenure.client import PlainClient
 from tenure_chaos.history import Belief
-from tenure_chaos.sim.workloads.library import RecordedCalls, SimAcquisition
 from tenure_chaos.sim.workloads.program import Program
+from tenure_chaos.sim.workloads.real_client import RecordedCalls, SimAcquisition
 from tenure_chaos.sim.workloads.sessions import BY_OWN_CLOCK
 
 

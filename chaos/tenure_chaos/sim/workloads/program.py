@@ -11,7 +11,7 @@ from tenure_chaos.history import RegisterWrite
 from tenure_chaos.sim.client import SimClient
 from tenure_chaos.sim.register import Register
 from tenure_chaos.sim.workloads.calls import Caller
-from tenure_chaos.sim.workloads.library import RecordedCalls
+from tenure_chaos.sim.workloads.real_client import RecordedCalls
 from tenure_chaos.sim.workloads.sessions import Handle, Session
 from tenure_chaos.sim.world import World
 
@@ -37,6 +37,10 @@ class Program(Caller):
         """Commits that carried an op_id, with what became of them."""
         self.looks: list[Callable[[], None]] = []
         """What the world looks at after every call that returned, whether the process is paused or not."""
+        self.leases: dict[str, dict[str, Any]] = {}
+        """What the history knows a lease by, by its id."""
+        self.asked_for: dict[str, str] = {}
+        """The key of each acquire, by its request_id."""
         self._calls: RecordedCalls | None = None
         self._front: Front | None = None
         self._numbers = 0
@@ -87,10 +91,14 @@ class Program(Caller):
         try:
             return await work
         except Exception as error:
-            if asyncio.current_task() is None:
-                return None  # At the end of the world, when what never ended is thrown away.
-            self.world.violation("the workload runs", f"{self.client.name}: {type(error).__name__}: {error}")
+            self.report(error)
             return None
+
+    def report(self, error: Exception) -> None:
+        """Something went wrong that is not the cluster's doing."""
+        # At the end of the world, when what never ended is thrown away, it is no wonder.
+        if asyncio.current_task() is not None:
+            self.world.violation("the workload runs", f"{self.client.name}: {type(error).__name__}: {error}")
 
     def new_id(self, what: str = "") -> str:
         self._numbers += 1
@@ -138,6 +146,8 @@ class Program(Caller):
         if self._front is not None:
             self._front.forget()
         self.looks.clear()
+        self.leases.clear()
+        self.asked_for.clear()
         self._calls = self._front = None
         self.sessions.clear()
         self.ended.clear()

@@ -124,7 +124,7 @@ class Session:
         return self.validity.is_over(self.program.now)
 
     def handle(self, lease: dict[str, Any], sent_at: float) -> Handle:
-        """An acquire was answered with a lease of this session: a new handle, or the one there is."""
+        """An acquire was answered with a lease of the session: a new handle, or the one there is."""
         for handle in self.handles:
             if handle.token == lease["token"]:
                 self.extend(sent_at, lease["expires_in_ms"], lease["ttl_ms"])

@@ -15,6 +15,7 @@ from tenure._endpoints import Endpoints
 from tenure._options import Options
 from tenure._protocol import Answer, Attempt, Call
 from tenure._requests import Request
+from tenure.errors import TenureError
 from tenure_chaos.history import CallRecord
 from tenure_chaos.sim.client import SimCall
 from tenure_chaos.sim.workloads.calls import settle_part
@@ -52,9 +53,6 @@ class RecordedCalls(Calls):
         )
         self._program = program
         self._begun: dict[Call[Any], SimCall[Any]] = {}
-        self._leases: dict[str, dict[str, Any]] = {}
-        self._keys: dict[str, str] = {}
-        """By request_id."""
 
     def call(
         self,
@@ -73,6 +71,16 @@ class RecordedCalls(Calls):
         return begun.protocol
 
     async def perform(self, call: Call[A]) -> Answer[A]:
+        try:
+            return await self._perform(call)
+        except TenureError:
+            raise
+        except Exception as error:
+            # The client goes on after any error, so one of the harness would pass unnoticed.
+            self._program.report(error)
+            raise
+
+    async def _perform(self, call: Call[A]) -> Answer[A]:
         program, request = self._program, call.request
         parts = [self._write_down(op["op"], op) for op in (request.body or {}).get("ops", ())]
         record = program.write_down("batch", {"ops": len(parts)}) if parts else self._asked(request)
@@ -87,7 +95,7 @@ class RecordedCalls(Calls):
         for lease in [record.answer.get("lease"), *_listed(record.answer.get("leases"))]:
             if lease is not None and "lease_id" in lease:
                 named = {"key": lease["key"], "token": lease["token"], "lease_id": lease["lease_id"]}
-                self._leases[lease["lease_id"]] = named
+                program.leases[lease["lease_id"]] = named
         return answer
 
     def _asked(self, request: Request[Any]) -> CallRecord:
@@ -100,16 +108,16 @@ class RecordedCalls(Calls):
             asked["key"] = unquote(place)
         if request.name == "acquire":
             asked["wait_s"] = 0.0 if request.wait_until is None else request.wait_until - self.clock()
-            self._keys[asked["request_id"]] = asked["key"]
+            self._program.asked_for[asked["request_id"]] = asked["key"]
         elif request.name == "abandon":
-            asked["key"] = self._keys[asked["request_id"]]
+            asked["key"] = self._program.asked_for[asked["request_id"]]
         by_session = request.name == "renew" and "session_id" in asked
         return self._write_down("renew_session" if by_session else request.name, asked)
 
     def _write_down(self, name: str, asked: Mapping[str, Any]) -> CallRecord:
         asked = {field: value for field, value in asked.items() if field != "op"}
         if name in ("renew", "release"):
-            asked.update(self._leases.get(asked["lease_id"], {}))
+            asked.update(self._program.leases.get(asked["lease_id"], {}))
         return self._program.write_down(name, asked)
 
 
