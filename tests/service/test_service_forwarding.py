@@ -20,7 +20,7 @@ from service_cluster import (
 
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
 from tenure_cluster.service.forwarding import Forwarding
-from tenure_cluster.service.peer_messages import encode_answered
+from tenure_cluster.service.peer_messages import encode_answered, encode_asked
 from tenure_cluster.service.replies import AcceptedReply, GrantedReply, WaitingReply
 from tenure_cluster.settings import Calls
 
@@ -427,6 +427,26 @@ async def test_an_answer_to_a_question_of_a_previous_life_ends_no_other_question
         assert ended == []
         after.on_peer_message(leader.node_id, 1, encode_answered(new, [AcceptedReply(revision=8)]))
         assert ended == [[AcceptedReply(revision=8)]]
+
+
+async def test_a_question_that_comes_again_over_its_connection_is_not_executed_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        await acquired(leader, "k", "a")
+        opening = Ask("open_session", TENANT, request("open_session", owner="twice", ttl_ms=30_000))
+        term = leader.service.leadership.term
+        first, second = (encode_asked(number, term, TENANT, [opening]) for number in (5, 6))
+
+        async def opened(epoch: int, *payloads: bytes) -> int:
+            for payload in payloads:
+                leader.service.forwarding.on_peer_message(node.node_id, epoch, payload)
+            # Proposed later, so committed later.
+            await ask(leader, "open_session", owner="last", ttl_ms=30_000)
+            sessions = leader.replica.table.sessions.values()
+            return sum(session.owner == "twice" for session in sessions)
+
+        assert await opened(1, first, second, first, second) == 2
+        assert await opened(2, first) == 3
 
 
 async def test_a_stopping_follower_ends_its_questions_honestly(tmp_path: Path) -> None:

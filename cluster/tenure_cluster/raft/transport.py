@@ -80,7 +80,8 @@ class Transport:
         self._links: dict[str, Dialled] = {}
         self._inbound: dict[str, Accepted] = {}
         self._greetings: dict[str, wire.Hello] = {}
-        self._epoch = 0
+        self._epoch = int(clock.random() * (1 << 40))
+        """Of the last connection dialled. No other life of this node has had one of the same number."""
         self._diallers: list[asyncio.Task[None]] = []
         self._wake: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | None = None

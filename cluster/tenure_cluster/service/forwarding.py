@@ -12,6 +12,10 @@ process's buffers since its last time in office can't come to life in its next o
 S11: a node numbers its questions from a random number on. A leader may answer a question of the node's
 previous life over the connection to its present one; had both counted from 1, that answer would be taken for
 the answer to another question.
+
+A question that arrives again over the same connection is not executed again. A connection that dies can bring
+what it brought before once more (a proxy that repeats itself, somebody who plays back what he has heard), and
+the asker has long been answered. The numbers of a connection rise, so one number is enough to tell.
 """
 
 import hashlib
@@ -68,6 +72,8 @@ class Forwarding:
         self._questions: dict[int, _Question] = {}
         self._number = int.from_bytes(hashlib.blake2b(incarnation.encode(), digest_size=6).digest())
         self._epochs: dict[str, int] = {}
+        self._asked_up_to: dict[str, int] = {}
+        """The last question of each peer over its present connection."""
         self._waiting: dict[tuple[str, int], Ask] = {}
         """Acquires of other nodes' callers that may wait here, by peer and the question's number."""
         self.closing = False
@@ -104,6 +110,7 @@ class Forwarding:
             if peer in self._epochs:
                 self._connection_replaced(peer)
             self._epochs[peer] = epoch
+            self._asked_up_to.pop(peer, None)
         try:
             message = peer_messages.decode(payload)
             if isinstance(message, Asked):
@@ -162,6 +169,9 @@ class Forwarding:
 
     def _asked(self, peer: str, message: Asked) -> None:
         number = message.number
+        if number <= self._asked_up_to.get(peer, -1):
+            return
+        self._asked_up_to[peer] = number
 
         def done(outcomes: list[Outcome]) -> None:
             self._waiting.pop((peer, number), None)
