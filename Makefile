@@ -8,11 +8,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+GO ?= $(shell command -v go || echo /usr/local/go/bin/go)
+TOXIPROXY_VERSION := v2.12.0
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format bench simulate slice clean
+.PHONY: help run test unit lint format bench simulate slice toxiproxy clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -53,7 +55,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: $(VENV)/.dev ## the tests
+unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
 format: $(VENV)/.dev ## put the sources into the project's format
@@ -68,6 +70,14 @@ simulate: $(VENV)/.dev ## simulate whole clusters under faults (ARGS='--seeds 1:
 
 slice: $(VENV)/.dev ## 20 simulated cluster-hours under faults, with every coverage mark reached (about four minutes)
 	@$(BIN)/python -m tenure_chaos.cli sim --hours 20 --jobs $(JOBS) --marks $(ARGS)
+
+toxiproxy: $(BIN)/toxiproxy-server ## install the Toxiproxy server for the live bench (needs Go)
+
+$(BIN)/toxiproxy-server: | $(BIN)/python
+	@command -v $(GO) >/dev/null || { echo "Toxiproxy is built with Go 1.23 or newer, and $(GO) is not on PATH (or: make GO=/path/to/go toxiproxy)" >&2; exit 1; }
+	@echo "installing Toxiproxy $(TOXIPROXY_VERSION) into $(BIN)"
+	@GOBIN="$$(pwd)/$(VENV)/toxiproxy" $(GO) install github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY_VERSION)
+	@mv $(VENV)/toxiproxy/server $@ && rmdir $(VENV)/toxiproxy
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .tenure-chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

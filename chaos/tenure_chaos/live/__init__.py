@@ -1,0 +1,1 @@
+"""The live bench: real node processes, real client processes, real faults between and under them."""
