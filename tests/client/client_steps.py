@@ -19,10 +19,12 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 class Suspended:
-    """How often a coroutine was suspended, and whether it was cancelled."""
+    """How often a coroutine was suspended, and whether it was cancelled: as it is suspended, or ``late``:
+    when what it waits for is there and it was not yet told."""
 
-    def __init__(self, cancel_at: int) -> None:
+    def __init__(self, cancel_at: int, *, late: bool = False) -> None:
         self.cancel_at = cancel_at
+        self.late = late
         self.count = 0
 
     @property
@@ -43,7 +45,11 @@ class Suspended:
             if self.count == self.cancel_at:
                 task = asyncio.current_task()
                 assert task is not None
-                task.cancel()
+                if self.late and asyncio.isfuture(waits_for):
+                    # Called before the task is woken, because it was asked for before.
+                    waits_for.add_done_callback(lambda _, task=task: task.cancel())
+                else:
+                    task.cancel()
             try:
                 value = yield waits_for
             except BaseException as error:
@@ -54,11 +60,13 @@ class Suspended:
 
 async def cancelled_at_every_point(
     scenario: Callable[[Callable[[Coroutine[Any, Any, T]], Awaitable[T]]], Coroutine[Any, Any, object]],
+    *,
+    late: bool = False,
 ) -> AsyncIterator[tuple[int, bool]]:
     """Run the scenario again and again, with what it gives to its argument cancelled one suspension later
     each time, until that ends before it is cancelled. Yields the point, and whether it was reached."""
     for point in range(1, SUSPENSIONS_MAX):
-        suspended = Suspended(point)
+        suspended = Suspended(point, late=late)
         task = asyncio.ensure_future(scenario(suspended.run))
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()) is not None:
