@@ -40,6 +40,8 @@ THINKING_S = 0.1
 WAIT_S = 600.0
 CROWD = 4
 """Accounts that all work on at a time. The fewer, the sooner somebody takes a paused worker's place."""
+PAUSES_PER_THOUGHT = 0.15
+"""Rather more than one in each run of eight workers."""
 THINKERS = 0.75
 """Which part of the pauses is for workers that think. The others hit whoever it is, whatever it does: also in
 the middle of a call, a renewal or a transaction."""
@@ -101,9 +103,9 @@ def debit(client: tenure.SyncClient, bank: Bank, number: int, *, guarded: bool, 
         balance = bank.balance(number)
         held.check()
         # However late a program looks at its lease, it can be paused after that.
-        thinking.value = True
+        thinking.value += 1
         time.sleep(THINKING_S)
-        thinking.value = False
+        thinking.value += 1
         with bank.transaction() as connection:
             if guarded:
                 GUARD.write(connection, held.key, held.token)
@@ -130,7 +132,10 @@ def work(endpoints: str, where: str, accounts: range, seed: int, guarded: bool, 
 def disturb(
     workers: list[BaseProcess], thinking: list[Any], rng: random.Random, *, jobs: int, most: float
 ) -> int:
-    """Stop workers at random, and continue them, until all have ended; how often."""
+    """Stop workers at random, and continue them, until all have ended; how often.
+
+    What each of them shares with us is odd while it thinks, and grows by two with each thought.
+    """
     stopped: dict[int, float] = {}
     spared: dict[int, float] = {}
     stops = 0
@@ -143,12 +148,13 @@ def disturb(
             spared[pid] = now + 10 * THINKING_S
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        if now >= next_at and stops < most and len(stopped) < len(workers) // 2:
+        earned = 1 + PAUSES_PER_THOUGHT * sum(thinks.value for thinks in thinking) / 2
+        if now >= next_at and stops < min(most, earned) and len(stopped) < len(workers) // 2:
             thinkers = rng.random() < THINKERS
             victims = [
                 worker.pid
                 for worker, thinks in zip(workers, thinking, strict=True)
-                if worker.pid and worker.is_alive() and (thinks.value or not thinkers)
+                if worker.pid and worker.is_alive() and (thinks.value % 2 or not thinkers)
             ]
             victims = [pid for pid in victims if pid not in stopped and now >= spared.get(pid, 0)]
             if victims:
@@ -157,7 +163,7 @@ def disturb(
                     os.kill(victim, signal.SIGSTOP)
                     stopped[victim] = now + TTL_S * rng.uniform(1.1, 1.6)
                     stops += 1
-                next_at = now + rng.uniform(0.4, 1.6) / jobs
+                next_at = now + rng.uniform(0.1, 0.9) / jobs
         time.sleep(0.005)
     return stops
 
@@ -178,7 +184,7 @@ def play(
     # Not by fork: each worker is a program of its own.
     context = multiprocessing.get_context("spawn")
     crowds = shares(runs, jobs)
-    thinking = [context.Value("b", False, lock=False) for _ in range(len(crowds) * workers)]
+    thinking = [context.Value("i", 0, lock=False) for _ in range(len(crowds) * workers)]
     processes = [
         context.Process(
             target=work, args=(endpoints, where, crowds[number // workers], seed + number, guarded, flag)
