@@ -164,7 +164,11 @@ class AppliedEntry:
     node: str
     index: int
     term: int
+    """Of the entry."""
     content: str
+    in_term: int = 0
+    """In which the node was then: the entry had been committed in this term or an earlier one. 0 if that was
+    not recorded."""
 
 
 @dataclass(frozen=True)

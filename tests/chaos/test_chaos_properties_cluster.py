@@ -124,6 +124,15 @@ def test_a_node_may_hear_late_that_it_was_elected_in_a_term_that_is_past() -> St
     return story
 
 
+@keeps(18)
+def test_what_a_later_leader_commits_may_be_lacked_by_one_of_a_term_between() -> Story:
+    story = Story()
+    story.acquire("a", "k")
+    story.history.applied.append(AppliedEntry("n2", 1, 1, "x", in_term=3))
+    story.history.elected.append(Elected("n1", 2, 5.0, 0))
+    return story
+
+
 @breaks(18)
 def test_two_leaders_in_a_term() -> Story:
     story = Story()

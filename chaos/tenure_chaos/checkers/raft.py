@@ -16,17 +16,20 @@ def one_leader_a_term(facts: Facts) -> Findings:
 
 
 def leaders_are_complete(facts: Facts) -> Findings:
-    """18: leader completeness. Who takes office has every entry that any node had applied by then, save those
-    of later terms: it may hear late of its own election.
+    """18: leader completeness. Who takes office has every entry that had been committed in an earlier term
+    than its own and applied by then. An entry of an earlier term may have been committed in a later one: who
+    was elected in between, and hears of it late, may lack it.
     """
-    terms = {entry.index: entry.term for entry in reversed(facts.history.applied)}
+    committed_in: dict[int, int] = {}
+    for entry in facts.history.applied:
+        committed_in.setdefault(entry.index, entry.in_term or entry.term)
     looked = 0
     for elected in facts.history.elected:
         if elected.last_index < 0:
             continue
         looked += 1
         n = facts.last_applied(elected.at)
-        while n >= 0 and terms.get(facts.effects[n].index, 0) > elected.term:
+        while n >= 0 and committed_in.get(facts.effects[n].index, 0) >= elected.term:
             n -= 1
         applied = facts.effects[n].index if n >= 0 else 0
         if elected.last_index < applied:

@@ -54,6 +54,8 @@ class Committed(NamedTuple):
 
     term: int
     command: bytes
+    in_term: int
+    """In which it was committed: that of the leader who said so, not of the one who made the entry."""
 
 
 class Observer(Protocol):
@@ -117,17 +119,17 @@ class RaftRules:
                 "log matching", f"{node} has another entry, or another before it, at {index} of term {term}"
             )
 
-    def commit(self, node: str, index: int, entry: Entry) -> None:
-        """A node takes an entry for committed."""
+    def commit(self, node: str, index: int, entry: Entry, in_term: int) -> None:
+        """A node takes an entry for committed, in the term it is in."""
         command, _, term = entry
         known = self.committed.get(index)
         if known is None:
             if index <= self.last_committed:
                 self.world.violation("committed is final", f"{node} has {index}, which was not there")
-            self.committed[index] = Committed(term, command)
+            self.committed[index] = Committed(term, command, in_term)
             self.last_committed = max(self.last_committed, index)
             self._on_quorum(node, index, term)
-        elif known != (term, command):
+        elif known[:2] != (term, command):
             self.world.violation(
                 "committed is final",
                 f"{node} takes entry {index} of term {term} for committed, and it was of term {known.term}",
@@ -141,13 +143,13 @@ class RaftRules:
                 f"{node} commits entry {index} of term {term}, which is durable on {holders} only",
             )
 
-    def applied(self, node: str, index: int, term: int) -> None:
-        """A node has applied what is committed at this index."""
+    def applied(self, node: str, index: int, term: int, in_term: int) -> None:
+        """A node has applied what is committed at this index, in the term it is in."""
         content = self._contents.get(index)
         if content is None:
             content = self._contents[index] = content_name(self.committed[index].command)
             self.world.note(f"{node} applied {index} term {term} {content}")
-        self.world.history.applied.append(AppliedEntry(node, index, term, content))
+        self.world.history.applied.append(AppliedEntry(node, index, term, content, in_term))
 
     def office(self, node: str, term: int, consensus: Consensus) -> None:
         """A node leads."""
@@ -163,7 +165,8 @@ class RaftRules:
         begin = max(replica.first_index, self.last_committed - COMPLETENESS_ENTRIES)
         for index in range(begin, self.last_committed + 1):
             known = self.committed.get(index)
-            if known is not None and known.term <= term and replica.term_at(index) != known.term:
+            # A candidate of an earlier term may win late, after others have committed without it.
+            if known is not None and known.in_term < term and replica.term_at(index) != known.term:
                 self.world.violation(
                     "leaders are complete", f"{node} leads in term {term} without entry {index}"
                 )
@@ -310,7 +313,7 @@ class _Watch:
                 "committed is final", f"commit index {commit} past the log's {replica.last_index}"
             )
         for index in range(max(self.commit + 1, replica.first_index), min(commit, replica.last_index) + 1):
-            self.rules.commit(self.name, index, replica.entry(index))
+            self.rules.commit(self.name, index, replica.entry(index), replica.term)
         self.commit = max(commit, self.commit)
 
     def _applied(self, index: int, term: int, command: bytes) -> None:
@@ -320,10 +323,10 @@ class _Watch:
         if index > self.commit:
             self._committed(self.consensus.replica.commit_index)
         known = self.rules.committed.get(index)
-        if known is None or known != (term, command):
+        if known is None or known[:2] != (term, command):
             self._violation("committed is final", f"applies at {index} what was not committed there")
         else:
-            self.rules.applied(self.name, index, term)
+            self.rules.applied(self.name, index, term, self.consensus.replica.term)
 
     def _installed(self, boundary: tuple[Entry, Entry]) -> None:
         rules, (_, last) = self.rules, boundary
