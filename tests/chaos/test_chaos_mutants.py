@@ -33,7 +33,6 @@ FIRST_SEEDS: dict[str, int] = {}
 """Where a hunt begins, if not with the first seed."""
 
 UNNOTICED = (
-    "abandon that is forgotten",
     "entry of an earlier term committed by counting",
     "doubt forgotten by the service",
     "doubt forgotten by the client",

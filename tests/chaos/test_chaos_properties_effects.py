@@ -158,6 +158,29 @@ def test_a_request_is_granted_two_leases() -> Story:
     return story
 
 
+def given_up(story: Story, client: str, request_id: str) -> None:
+    asked = {"session_id": None, "request_id": request_id}
+    story.effect("Abandon", {**asked, "poll_deadline_ms": None}, "Abandoned", {"had": False})
+    story.call(client, "abandon", asked)
+
+
+@keeps(10)
+def test_a_request_that_was_given_up_is_granted_when_that_is_forgotten() -> Story:
+    story = Story()
+    given_up(story, "a", "a-1")
+    story.now += 61
+    story.acquire("a", "k", request_id="a-1", answer=None)
+    return story
+
+
+@breaks(10)
+def test_a_request_is_granted_after_it_was_given_up() -> Story:
+    story = Story()
+    given_up(story, "a", "a-1")
+    story.acquire("a", "k", request_id="a-1", answer=None)
+    return story
+
+
 @breaks(10)
 def test_an_op_id_is_accepted_twice() -> Story:
     story = Story()

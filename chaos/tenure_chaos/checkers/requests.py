@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from typing import Any
 
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
 from tenure_chaos.checkers.facts import Facts, Life
@@ -17,17 +18,40 @@ def a_request_is_granted_once(facts: Facts) -> Findings:
     for effect in facts.effects:
         if effect.result != "Granted" or effect.result_fields["replayed"]:
             continue
-        for grant in effect.result_fields["grants"]:
-            lease, session = grant["lease"], grant["session"]
+        for request, lease in _requests_granted(effect):
             looked += 1
-            scope = "" if session["private"] else session["session_id"]
-            request = (lease["tenant"], scope, lease["request_id"])
             if granted.setdefault(request, lease["token"]) != lease["token"]:
                 yield Wrong(
                     f"{lease['request_id']} was granted token {granted[request]} and token {lease['token']}",
                     key_of(lease),
                 )
     return looked
+
+
+def _requests_granted(effect: Effect) -> Iterator[tuple[Hashable, dict[str, Any]]]:
+    """Requests that an effect grants, each with its lease."""
+    for grant in effect.result_fields["grants"]:
+        lease, session = grant["lease"], grant["session"]
+        scope = "" if session["private"] else session["session_id"]
+        yield (lease["tenant"], scope, lease["request_id"]), lease
+
+
+def what_was_given_up_is_granted_no_more(facts: Facts) -> Findings:
+    """10: an acquire that arrives after it was given up is not granted, while that is remembered."""
+    given_up_ms: dict[Hashable, int] = {}
+    looked = 0
+    for n, effect in enumerate(facts.effects):
+        fields = effect.fields
+        if effect.command == "Abandon" and fields["poll_deadline_ms"] is None:
+            given_up_ms[fields["tenant"], fields["session_id"] or "", fields["request_id"]] = facts.now_ms[n]
+        elif effect.result == "Granted" and not effect.result_fields["replayed"]:
+            for request, lease in _requests_granted(effect):
+                looked += request in given_up_ms
+                if facts.now_ms[n] - given_up_ms.get(request, -MEMORY_MS) < MEMORY_MS:
+                    yield Wrong(
+                        f"effect {n} grants {lease['request_id']}, which had been given up", key_of(lease)
+                    )
+    return looked + len(given_up_ms)
 
 
 def a_commit_is_accepted_once(facts: Facts) -> Findings:

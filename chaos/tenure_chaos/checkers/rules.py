@@ -47,6 +47,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
     9: (promises.a_release_ends_its_own_lease_alone, promises.what_was_released_keeps_nobody_out),
     10: (
         requests.a_request_is_granted_once,
+        requests.what_was_given_up_is_granted_no_more,
         requests.a_commit_is_accepted_once,
         requests.nothing_happens_after_the_answer,
     ),
