@@ -83,6 +83,8 @@ class KeptSession:
         self._draw = draw
         self._lock = threading.Lock()
         self._members: dict[str, Member] = {}
+        self._held: Counter[str] = Counter()
+        """The keys of the members: a session may have ten thousand."""
         self._uses: Counter[str] = Counter()
         self._retired = False
         self._reason = ""
@@ -109,8 +111,7 @@ class KeptSession:
         """One of the keys is held, waited for or being given back in the session. Nobody can wait for
         themselves, so whoever else wants it needs another session."""
         with self._lock:
-            held = {grant.key for member in self._members.values() for grant in member.grants}
-            return any(key in self._uses or key in held for key in keys)
+            return any(key in self._uses or key in self._held for key in keys)
 
     def use(self, keys: Iterable[str]) -> None:
         """The keys are about to be acquired, or an acquire of them is to be undone. For an acquire the
@@ -162,8 +163,19 @@ class KeptSession:
             if self._reason:
                 life.given_up(self._reason, self._clock())
             self._members[grants[0].lease_id] = member
+            self._held.update(grant.key for grant in grants)
         self.wake()
         return member
+
+    def _forget(self, member: Member) -> None:
+        lease_id = member.grants[0].lease_id
+        if self._members.get(lease_id) is not member:
+            return
+        del self._members[lease_id]
+        for grant in member.grants:
+            self._held[grant.key] -= 1
+            if self._held[grant.key] <= 0:
+                del self._held[grant.key]
 
     def state(self, member: Member) -> State:
         with self._lock:
@@ -186,7 +198,7 @@ class KeptSession:
     def release_answered(self, member: Member, lost_reason: str | None = None) -> None:
         with self._lock:
             member.life.release_answered(lost_reason)
-            self._members.pop(member.grants[0].lease_id, None)
+            self._forget(member)
         self.wake()
 
     def lease_ids(self) -> list[str]:
@@ -265,7 +277,7 @@ class KeptSession:
             ]
             for member in lost:
                 member.told = True
-                del self._members[member.grants[0].lease_id]
+                self._forget(member)
         for member in lost:
             member.notify()
 

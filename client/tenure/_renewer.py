@@ -138,7 +138,8 @@ class _Work:
         try:
             while not isinstance(step := session.next(), Over):
                 if isinstance(step, Wait):
-                    await _wait(woken, step.seconds)
+                    if await _woken(woken, step.seconds) and step.seconds > 0:
+                        continue  # too early for anything to have ended: to look costs time for each lease
                 else:
                     await self._renew(session, step.timeout_s)
                 session.tell()
@@ -248,13 +249,16 @@ class _Work:
         return task
 
 
-async def _wait(woken: asyncio.Event, seconds: float) -> None:
+async def _woken(woken: asyncio.Event, seconds: float) -> bool:
+    """Wait for so long, or until woken; whether it was that."""
     try:
         async with asyncio.timeout(max(0.0, min(seconds, LOOK_AGAIN_S))):
             await woken.wait()
     except TimeoutError:
         pass
+    was_woken = woken.is_set()
     woken.clear()
+    return was_woken
 
 
 def _level(error: BaseException) -> int:
