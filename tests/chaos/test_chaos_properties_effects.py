@@ -81,6 +81,16 @@ def test_a_commit_below_the_floor_is_accepted() -> Story:
     return story
 
 
+@keeps(7)
+def test_breaks_of_a_free_key_take_nothing_from_its_next_holder() -> Story:
+    story = Story()
+    for client in ("a", "b"):
+        story.effect("Break", {"key": "k", "reason": "", "actor": "default"}, "Broken", {"leases": []})
+        story.call(client, "break", {"key": "k"}, answer={"broken": []})
+    story.commit(story.acquire("c", "k"), "c/1")
+    return story
+
+
 @breaks(7)
 def test_a_commit_after_a_break_is_accepted() -> Story:
     story = Story()

@@ -55,19 +55,20 @@ def _own(before: RegisterWrite | None, write: RegisterWrite) -> bool:
 
 
 def commits_obey_the_floor(facts: Facts) -> Findings:
-    """7: along the log no commit is accepted with a token below that of a grant before it; a break takes that
-    of its grant, and of any before, too.
+    """7: along the log no commit is accepted with a token below that of a grant before it, nor, once the key
+    was broken, with that of any grant before.
     """
     floor: dict[Key, int] = {}
+    granted: dict[Key, int] = {}
     looked = 0
     for n, effect in enumerate(facts.effects):
         if effect.result == "Broken":
             broken = (effect.fields["tenant"], effect.fields["key"])
-            floor[broken] = floor.get(broken, 0) + 1
+            floor[broken] = granted.get(broken, 0) + 1
         for event in effect.events:
             key, kind, token = key_of(event), event["kind"], event["token"]
             if kind == "granted":
-                floor[key] = max(floor.get(key, 0), token)
+                floor[key] = granted[key] = max(granted.get(key, 0), token)
             elif kind == "committed":
                 looked += 1
                 if token < floor.get(key, 0):
