@@ -24,7 +24,9 @@ from tenure_cluster.settings import (
     Leases,
     Log,
     Member,
+    Metrics,
     Peer,
+    Tls,
     Watch,
     is_loopback,
     split_address,
@@ -54,11 +56,13 @@ FOREIGN_PREFIXES: Final = ("TENURE_BENCH_", "TENURE_CHAOS_", "TENURE_TEST_")
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "http": Http,
     "peer": Peer,
+    "tls": Tls,
     "raft": RaftOptions,
     "leases": Leases,
     "calls": Calls,
     "admission": Admission,
     "watch": Watch,
+    "metrics": Metrics,
     "log": Log,
 }
 """Every section of plain settings; [members] is a table of tables beside them."""
@@ -224,14 +228,23 @@ def _as_path(kind: type, value: Any) -> Any:
 
 
 def _completed(config: Config, base: Path) -> Config:
-    """Fill in what follows from the rest: absolute data_dir, the advertised addresses, a cluster of one."""
+    """Fill in what follows from the rest: absolute paths, the advertised addresses, a cluster of one."""
     own = config.members.get(config.node_id)
-    http = config.http.advertise or (own.http if own else f"http://{config.http.listen}")
+    scheme = "https" if config.tls.on else "http"
+    http = config.http.advertise or (own.http if own else f"{scheme}://{config.http.listen}")
     peer = config.peer.advertise or (own.peer if own else config.peer.listen)
     http = http.rstrip("/")
     return msgspec.structs.replace(
         config,
         data_dir=(base / config.data_dir).absolute(),
+        tls=msgspec.structs.replace(
+            config.tls,
+            **{
+                name: str((base / path).absolute())
+                for name in ("cert", "key", "ca", "client_ca")
+                if (path := getattr(config.tls, name))
+            },
+        ),
         http=msgspec.structs.replace(config.http, advertise=http),
         peer=msgspec.structs.replace(config.peer, advertise=peer),
         members=config.members or {config.node_id: Member(peer=peer, http=http)},

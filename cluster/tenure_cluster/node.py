@@ -26,6 +26,8 @@ from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.config import Config
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
+from tenure_cluster.observe.request_log import RequestLog
+from tenure_cluster.observing import Observing
 from tenure_cluster.raft import Raft
 from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
@@ -140,6 +142,16 @@ class Node:
             free_bytes=self._disk.free_bytes,
             on_crash=die,
         )
+        observing = None
+        if config.metrics.enabled:
+            observing = Observing(
+                config=config,
+                raft=raft,
+                service=service,
+                replica=self.replica,
+                clock=self._clock,
+                free_bytes=self._disk.free_bytes,
+            )
         await raft.start()
         self._raft = raft
         service.start()
@@ -155,7 +167,13 @@ class Node:
             wall_ms=self._clock.wall_ms,
             request_id_prefix=secrets.token_hex(4),
             limits=_http_limits(config),
+            metrics=None if observing is None else observing.metrics,
+            request_log=None
+            if config.log.requests == "none"
+            else RequestLog(config.log.requests, self._clock.monotonic),
         )
+        if observing is not None:
+            observing.front = front
         try:
             await front.start(config.http.listen)
         except OSError as error:

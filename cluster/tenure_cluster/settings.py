@@ -35,9 +35,11 @@ class Http(_Section, frozen=True, kw_only=True):
     """[http]: the public front."""
 
     listen: str = "127.0.0.1:7601"
-    """host:port to serve on. Anything but loopback needs insecure = true: there are no credentials yet."""
+    """host:port to serve on. Anything but loopback needs tls.client_ca, or insecure = true: there are no
+    credentials yet."""
     advertise: str = ""
-    """URL that clients are told; by default the node's own in [members], else made from `listen`."""
+    """URL that clients are told, https with [tls]; by default the node's own in [members], else made from
+    `listen`."""
     body_bytes_max: int = 262_144
     """Largest request body."""
     connections_max: int = 12_000
@@ -57,9 +59,33 @@ class Peer(_Section, frozen=True, kw_only=True):
     """[peer]: the links between the nodes."""
 
     listen: str = "127.0.0.1:7701"
-    """host:port to serve the other members on. Anything but loopback needs insecure = true."""
+    """host:port to serve the other members on. Anything but loopback needs [tls], or insecure = true."""
     advertise: str = ""
     """host:port that the others dial; by default the node's own in [members], else `listen`."""
+
+
+class Tls(_Section, frozen=True, kw_only=True):
+    """[tls]: certificates, all files in PEM, relative to the configuration file. cert, key and ca are given
+    together, and then clients are served by https and peers must prove who they are. All are read again when they
+    change."""
+
+    cert: str = ""
+    """The node's certificate, behind it those between it and the authority. Its DNS names have node_id."""
+    key: str = ""
+    """The certificate's private key, not encrypted."""
+    ca: str = ""
+    """The cluster's authority, or several while one follows another: only nodes whose certificate is of it
+    are peers."""
+    client_ca: str = ""
+    """The authority of the clients: only clients that show a certificate of it are served. Without it, every
+    client is."""
+    reload_ms: int = 5_000
+    """How often the files are looked at; a change is taken up when it has stood for that long."""
+
+    @property
+    def on(self) -> bool:
+        """Whether the node uses TLS."""
+        return bool(self.cert)
 
 
 class Member(_Section, frozen=True, kw_only=True):
@@ -113,6 +139,15 @@ class Watch(_Section, frozen=True, kw_only=True):
     so below http.connections_max."""
 
 
+class Metrics(_Section, frozen=True, kw_only=True):
+    """[metrics]: what is counted for Prometheus, at /metrics of the front."""
+
+    enabled: bool = True
+    """Whether anything is counted and /metrics is served."""
+    tenants_max: int = 50
+    """Tenants that have series of their own; all others share those of `other`."""
+
+
 class Log(_Section, frozen=True, kw_only=True):
     """[log]: what the node says about itself on its standard error."""
 
@@ -120,6 +155,8 @@ class Log(_Section, frozen=True, kw_only=True):
     """Least level that is written."""
     format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object a line."""
+    requests: Literal["none", "failed", "all"] = "failed"
+    """Which requests have a line: those answered with 5xx, at most ten a second, or all, or none."""
 
 
 class Config(_Section, frozen=True, kw_only=True):
@@ -134,9 +171,11 @@ class Config(_Section, frozen=True, kw_only=True):
     durability: Literal["fsync", "os"] = "fsync"
     """fsync: what is acknowledged is on the disk. os: perhaps not yet, and a power loss may lose it."""
     insecure: bool = False
-    """Allows listening on other addresses than loopback although every caller has all rights."""
+    """Allows listening on other addresses than loopback although strangers there could have all rights:
+    `--insecure` of `tenured run`."""
     http: Http = Http()
     peer: Peer = Peer()
+    tls: Tls = Tls()
     members: dict[str, Member] = {}
     """All nodes of the cluster with this one. Without any, the node is a cluster of one."""
     raft: RaftOptions = RaftOptions()
@@ -145,13 +184,14 @@ class Config(_Section, frozen=True, kw_only=True):
     calls: Calls = Calls()
     admission: Admission = Admission()
     watch: Watch = Watch()
+    metrics: Metrics = Metrics()
     log: Log = Log()
 
     def validate(self) -> None:
         """Check every relation between settings. Raises ConfigError that names each fault with its
         numbers.
         """
-        faults = [*_name_faults(self), *_address_faults(self), *_relation_faults(self)]
+        faults = [*_name_faults(self), *_address_faults(self), *_tls_faults(self), *_relation_faults(self)]
         if faults:
             raise ConfigError("; ".join(faults))
 
@@ -205,10 +245,7 @@ def _address_faults(config: Config) -> list[str]:
             faults.append(f"{setting}: {error}")
             continue
         if setting.endswith(".listen") and not config.insecure and not is_loopback(host):
-            faults.append(
-                f"{setting} = {address!r} is not loopback, and every caller has all rights (there are no "
-                "credentials yet): set insecure = true to allow it"
-            )
+            faults += _exposure_faults(config, setting, address)
     urls = {f"members.{name}.http": member.http for name, member in config.members.items()}
     for setting, url in {"http.advertise": config.http.advertise, **urls}.items():
         parts = urlsplit(url)
@@ -230,6 +267,35 @@ def _address_faults(config: Config) -> list[str]:
         for peer in sorted({p for p in peers if peers.count(p) > 1})
     ]
     return faults
+
+
+def _exposure_faults(config: Config, setting: str, address: str) -> list[str]:
+    """What is missing for this address, which others than this machine can reach."""
+    if setting == "peer.listen" and not config.tls.on:
+        wanted = "whoever reaches it could pass for a peer: set tls.cert, tls.key and tls.ca"
+    elif setting == "http.listen" and not (config.tls.on and config.tls.client_ca):
+        wanted = (
+            "every caller has all rights (there are no credentials yet): set "
+            f"{'tls.client_ca' if config.tls.on else 'tls.cert, tls.key, tls.ca and tls.client_ca'}"
+        )
+    else:
+        return []
+    return [
+        f"{setting} = {address!r} is not loopback, and {wanted}, or set insecure = true (tenured run --insecure) "
+        "to allow it all the same"
+    ]
+
+
+def _tls_faults(config: Config) -> list[str]:
+    tls = config.tls
+    given = {"tls.cert": tls.cert, "tls.key": tls.key, "tls.ca": tls.ca}
+    missing = [name for name, value in given.items() if not value]
+    if missing and (len(missing) < len(given) or tls.client_ca):
+        return [f"{', '.join(missing)} must be set: cert, key and ca of [tls] go together"]
+    own = config.members.get(config.node_id)
+    if tls.on and own is not None and not own.http.startswith("https:"):
+        return [f"members.{config.node_id}.http = {own.http!r} must be an https URL: this node has [tls]"]
+    return []
 
 
 def _relation_faults(config: Config) -> list[str]:
@@ -278,6 +344,7 @@ def _relation_faults(config: Config) -> list[str]:
             config.http.body_bytes_max,
         ),
         ("http.stream_in_flight_max", config.http.stream_in_flight_max, "the least possible", 1),
+        ("tls.reload_ms", config.tls.reload_ms, "the least possible", 100),
         ("calls.leader_wait_ms", config.calls.leader_wait_ms, "the least possible", 0),
         ("calls.leader_waiters_max", config.calls.leader_waiters_max, "the least possible", 0),
         ("calls.timeout_ms", config.calls.timeout_ms, "calls.leader_wait_ms", config.calls.leader_wait_ms),
@@ -285,6 +352,7 @@ def _relation_faults(config: Config) -> list[str]:
         ("admission.pending_max", config.admission.pending_max, "the least possible", 10),
         ("admission.polls_max", config.admission.polls_max, "the least possible", 1),
         ("watch.history_events", config.watch.history_events, "the least possible", 1_000),
+        ("metrics.tenants_max", config.metrics.tenants_max, "the least possible", 0),
         ("watch.watchers_max", config.watch.watchers_max, "the least possible", 0),
         (
             "admission.disk_reserve_bytes",

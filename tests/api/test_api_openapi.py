@@ -90,6 +90,8 @@ def test_a_route_is_documented(route: Route) -> None:
         kind = "application/problem+json" if int(status) >= 400 else "application/json"
         if route.streamed is not None and int(status) < 400:
             kind = route.streamed[0]
+        if route.text is not None and int(status) < 400:
+            kind = route.text.partition(";")[0]
         assert kind in response.get("content", {}) or status == "101"
     if route.parameter is not None:
         [in_path] = [p for p in documented["parameters"] if p["in"] == "path"]

@@ -64,6 +64,8 @@ class Writer:
         self._wall_ms = wall_ms
         self._leader_url = leader_url
         self._write_timeout_s = write_timeout_ms / 1000
+        self.answered: dict[int, int] = {}
+        """Answers by status."""
         self._heads: dict[tuple[int, bytes], bytes] = {}
         self._second = -1
         self._url: str | None = None
@@ -78,7 +80,9 @@ class Writer:
         transport = request.transport
         if transport is None or transport.is_closing():
             return self._closed
-        head = self._heads.get((answer.status, answer.content_type)) or self._make_head(answer)
+        status = answer.status
+        self.answered[status] = self.answered.get(status, 0) + 1
+        head = self._heads.get((status, answer.content_type)) or self._make_head(answer)
         if request.version == HttpVersion10:
             connection = b"Connection: keep-alive\r\n" if keep_alive else b"Connection: close\r\n"
         else:

@@ -8,6 +8,7 @@ write answers.
 import asyncio
 import logging
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final, cast
@@ -27,6 +28,8 @@ from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
 from tenure_cluster.api.stream import Stream, StreamEndpoint
+from tenure_cluster.api.tls_site import TlsSite
+from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
 from tenure_cluster.service.errors import Problem
 
 _log = logging.getLogger("tenure.api")
@@ -52,8 +55,12 @@ class HttpFront:
         wall_ms: Callable[[], int],
         request_id_prefix: str,
         limits: HttpLimits,
+        metrics: Callable[[], bytes] | None = None,
+        request_log: RequestLog | None = None,
     ) -> None:
-        """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header."""
+        """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
+        ``metrics`` makes the body of /metrics."""
+        self._request_log = request_log
         self._limits = limits
         self._service = service
         self._streams: dict[Stream, None] = {}
@@ -61,7 +68,9 @@ class HttpFront:
             "events": lambda route: EventsEndpoint(route, service),
             "stream": lambda route: StreamEndpoint(route, service, self._streams),
         }
-        self._dispatcher = Dispatcher(service, openapi.document(version), self._is_stopping, long_calls)
+        self._dispatcher = Dispatcher(
+            service, openapi.document(version), self._is_stopping, long_calls, metrics
+        )
         self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
         self._request_id_prefix = request_id_prefix.encode()
         self._request_numbers = count(1)
@@ -69,14 +78,20 @@ class HttpFront:
         self._table: ConnectionTable | None = None
         self._runner: web.ServerRunner | None = None
 
-    async def start(self, listen: str) -> None:
-        """Serve on ``host:port``; port 0 takes a free one. Raises OSError if the address cannot be had."""
+    async def start(self, listen: str, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        """Serve on ``host:port``; port 0 takes a free one. ``tls`` gives the context of each handshake; without
+        it the front speaks plain HTTP. Raises OSError if the address cannot be had."""
         host, _, port = listen.rpartition(":")
         self._table = ConnectionTable(self._limits, self._answer_broken)
         server = ConnectionServer(self._handle, self._table)
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_timeout_ms / 1000)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host.strip("[]"), int(port), backlog=self._limits.backlog)
+        host = host.strip("[]")
+        site: web.BaseSite
+        if tls is None:
+            site = web.TCPSite(self._runner, host, int(port), backlog=self._limits.backlog)
+        else:
+            site = TlsSite(self._runner, host, int(port), tls, self._limits)
         try:
             await site.start()
         except BaseException:
@@ -94,6 +109,11 @@ class HttpFront:
     def connections(self) -> int:
         """How many connections are open."""
         return self._table.open if self._table is not None else 0
+
+    @property
+    def answered(self) -> Mapping[int, int]:
+        """How many requests were answered with each status. What answers bit by bit isn't counted."""
+        return self._writer.answered
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered, close everything.
@@ -119,26 +139,42 @@ class HttpFront:
         headers = request.headers
         content_type = headers.get(hdrs.CONTENT_TYPE, "")
         answer_format = codec.answer_format(headers.get(hdrs.ACCEPT, ""), content_type)
+        log = self._request_log
+        started_s = log.now_s() if log is not None and log.all else None
+        request_id = self._request_id(headers)
         try:
-            answer = await self._answer(request, connection, content_type, answer_format)
+            answer = await self._answer(request, connection, content_type, answer_format, request_id)
         except _ClientGone:
             return self._writer.nothing()
         except Exception:
-            _log.exception("a request failed: %s %.200s", request.method, ascii(request.raw_path))
+            failed = "a request failed: %s %.200s"
+            told = {"request_id": request_id.decode()}
+            _log.exception(failed, request.method, ascii(request.raw_path), extra=told)
             answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
         if isinstance(answer, web.StreamResponse):
             return answer
         keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
-        written = self._writer.write(request, answer, self._request_id(headers), keep_alive=keep_alive)
+        written = self._writer.write(request, answer, request_id, keep_alive=keep_alive)
         if connection.writing_paused:
             await self._writer.drain(request)
         if request.content.is_eof():
             connection.arrived()  # also what was refused before its body was looked at
         connection.answered()
+        if log is not None and (answer.status >= SERVER_ERROR or log.all):
+            log.note(request.method, lambda: self._operation(request), answer.status, request_id, started_s)
         return written
 
+    def _operation(self, request: web.BaseRequest) -> str:
+        found = self._dispatcher.find(request.method, target.split(request.raw_path)[0])
+        return "none" if isinstance(found, Unrouted) else found[0].route.operation
+
     async def _answer(
-        self, request: web.BaseRequest, connection: Connection, content_type: str, answer_format: Format
+        self,
+        request: web.BaseRequest,
+        connection: Connection,
+        content_type: str,
+        answer_format: Format,
+        request_id: bytes,
     ) -> Answer | web.StreamResponse:
         path, query = target.split(request.raw_path)
         found = self._dispatcher.find(request.method, path)
@@ -163,7 +199,6 @@ class HttpFront:
         connection.cancel_when_lost = asyncio.current_task()
         try:
             if isinstance(endpoint, LongEndpoint):
-                request_id = self._request_id(request.headers)
                 exchange = Exchange(
                     request, connection, self._writer, self._limits, request_id, answer_format
                 )

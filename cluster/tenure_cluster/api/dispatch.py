@@ -149,6 +149,18 @@ class _DocumentEndpoint(Endpoint):
         return self._answer
 
 
+class _TextEndpoint(Endpoint):
+    """Answers with a text that is made anew each time, whatever form was asked for."""
+
+    def __init__(self, route: Route, make: Callable[[], bytes]) -> None:
+        super().__init__(route)
+        self._make = make
+        self._content_type = (route.text or "text/plain").encode()
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        return Answer(200, self._content_type, self._make())
+
+
 class Unrouted(msgspec.Struct, frozen=True):
     """Why no endpoint serves a request, and the header lines to say with it."""
 
@@ -165,8 +177,10 @@ class Dispatcher:
         document: bytes,
         is_stopping: Callable[[], bool],
         long_calls: Mapping[str, Callable[[Route], Endpoint]] = {},
+        metrics: Callable[[], bytes] | None = None,
     ) -> None:
-        """``long_calls`` make the endpoints that keep their connection; without them these are not served."""
+        """``long_calls`` make the endpoints that keep their connection; without them these are not served.
+        ``metrics`` makes the body of /metrics, which is not served without."""
         own: dict[str, Callable[[Route], Endpoint]] = {
             **long_calls,
             "acquire": lambda route: _AcquireEndpoint(route, service),
@@ -176,11 +190,13 @@ class Dispatcher:
             "readyz": lambda route: _OwnEndpoint(route, lambda: _readiness(service, is_stopping())),
             "openapi": lambda route: _DocumentEndpoint(route, document),
         }
+        if metrics is not None:
+            own["metrics"] = lambda route: _TextEndpoint(route, metrics)
         self._by_path: dict[str, dict[str, Endpoint]] = {}
         self._by_prefix: dict[str, dict[str, Endpoint]] = {}
         for route in ROUTES:
             make = own.get(route.operation)
-            if make is None and route.long:
+            if make is None and (route.long or route.text):
                 continue
             methods = (self._by_prefix if route.parameter else self._by_path).setdefault(route.prefix, {})
             endpoint = make(route) if make else _OperationEndpoint(route, service)

@@ -224,6 +224,8 @@ def _success(route: Route, status: int) -> dict[str, Any]:
         media_type, part = route.streamed
         parts = {"$ref": _REF.format(name=part.__name__)}
         content = {media_type: {"schema": {"type": "string", "x-parts": parts}}}
+    if route.text is not None:
+        content = {route.text.partition(";")[0]: {"schema": {"type": "string"}}}
     if status == 101:
         return {"description": "The connection is a stream now.", "headers": _headers(status)}
     response = {

@@ -37,6 +37,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     path_field: str | None = None
     """The request's field that ``{name}`` fills."""
     replies: dict[int, tuple[Struct, ...]]
+    text: str | None = None
+    """Media type of a body that is neither JSON nor MessagePack."""
     streamed: tuple[str, Struct] | None = None
     """Media type of a body that does not end, and what its parts are."""
     problems: tuple[str, ...]
@@ -399,6 +401,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="cluster",
         replies={200: (replies.StatusReply,)},
         problems=("no_leader", "no_quorum", "shutting_down"),
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        operation="metrics",
+        summary="What Prometheus asks for",
+        description="Answered by the node itself; deploy/METRICS.md names every metric.",
+        tag="cluster",
+        replies={200: ()},
+        text="text/plain; version=0.0.4; charset=utf-8",
+        problems=(),
     ),
     Route(
         method="GET",

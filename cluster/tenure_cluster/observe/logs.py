@@ -1,16 +1,20 @@
 """Structured logs on standard error: lines for people, or one JSON object a line.
 
 Everything goes through the standard library's loggers, so that what aiohttp and the interpreter have to say
-comes out in the same form. Nothing is logged per request.
+comes out in the same form. What a record carries in FIELDS stands beside its message, in JSON as members.
 """
 
 import logging
 import sys
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 import structlog
 
 Format = Literal["text", "json"]
+
+FIELDS: Final = ("request_id", "method", "operation", "status", "took_ms", "left_out")
+"""Of a line about a request; see request_log.py. `left_out`: failed requests since the last line that have
+none."""
 
 
 def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
@@ -20,6 +24,7 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(FIELDS),
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),

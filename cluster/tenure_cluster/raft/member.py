@@ -16,6 +16,7 @@ from tenure_cluster.raft.members_file import check_members
 from tenure_cluster.raft.proposals import Done
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
+from tenure_cluster.raft.snapshots import SnapshotNews
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import (
     NoQuorum,
@@ -56,6 +57,9 @@ class Raft:
         self.on_peer_message: Callable[[str, int, bytes], None] | None = None
         self.on_link: Callable[[str, bool], None] | None = None
         self.on_role: Callable[[Role, str | None, int], None] | None = None
+        self.on_sync: Callable[[float], None] | None = None
+        """Told how many seconds each sync of the journal took."""
+        self.on_snapshot: Callable[[SnapshotNews], None] | None = None
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._peers = {peer: address for peer, address in members.items() if peer != node_id}

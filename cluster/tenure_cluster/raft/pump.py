@@ -41,7 +41,7 @@ from tenure_cluster.raft.link import frame
 from tenure_cluster.raft.proposals import Proposals
 from tenure_cluster.raft.read_barrier import ReadBarrier, quorum_number
 from tenure_cluster.raft.snapshot_file import SnapshotStore
-from tenure_cluster.raft.snapshots import Snapshots
+from tenure_cluster.raft.snapshots import SnapshotNews, Snapshots
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import NotExecuted, NotLeader, RaftOptions, Role, StateMachine
 
@@ -72,6 +72,8 @@ class Listener(Protocol):
     on_peer_message: Callable[[str, int, bytes], None] | None
     on_link: Callable[[str, bool], None] | None
     on_role: Callable[[Role, str | None, int], None] | None
+    on_sync: Callable[[float], None] | None
+    on_snapshot: Callable[[SnapshotNews], None] | None
 
 
 class Pump:
@@ -106,6 +108,7 @@ class Pump:
             options=options,
             between_rounds=self._between_rounds,
             fail=self.fail,
+            news=self._on_snapshot_news,
         )
         self.drained: asyncio.Event | None = None
         """Set when there is no proposal left to answer; somebody who waits for that puts it here."""
@@ -282,7 +285,9 @@ class Pump:
         self._disk.run(ticket.sync, self._synced)
 
     def _synced(self, error: BaseException | None) -> None:
-        self._syncing_since_s = None
+        since_s, self._syncing_since_s = self._syncing_since_s, None
+        if self._listener.on_sync is not None and since_s is not None:
+            self.tell(self._listener.on_sync, self._clock.monotonic() - since_s)
         ended, self.sync_ended = self.sync_ended, None
         if ended is not None and not ended.done():
             ended.set_result(None)
@@ -432,6 +437,10 @@ class Pump:
             raise RaftBroken(f"{len(results)} results for {len(pairs)} commands at {index}")
         self.proposals.applied(index, term, results)
         self.snapshots.entry_applied(len(command))
+
+    def _on_snapshot_news(self, news: SnapshotNews) -> None:
+        if self._listener.on_snapshot is not None:
+            self.tell(self._listener.on_snapshot, news)
 
     def on_snapshot_needed(self, peer: str) -> int:
         return self.snapshots.start_sending(peer)

@@ -20,7 +20,7 @@ then cancelled: it is older.
 import errno
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.consensus import Consensus
@@ -46,6 +46,9 @@ bytes."""
 
 RETRY_ENTRIES: Final = 1000
 """Entries after which a snapshot that failed for want of space is tried again."""
+
+SnapshotNews: TypeAlias = Literal["begun", "made", "installed"]
+"""What is told of snapshots while they are made and received."""
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -84,6 +87,7 @@ class Snapshots:
         options: RaftOptions,
         between_rounds: Callable[[Callable[[], None]], None],
         fail: Callable[[BaseException], None],
+        news: Callable[[SnapshotNews], None] = lambda news: None,
     ) -> None:
         self.consensus: Consensus | None = None
         self.installed = 0
@@ -94,6 +98,7 @@ class Snapshots:
         self._options = options
         self._between_rounds = between_rounds
         self._fail = fail
+        self._news = news
         self._entries = 0
         self._bytes = 0
         self._save: SnapshotSave | None = None
@@ -127,6 +132,7 @@ class Snapshots:
         if index <= self.latest_index or index - 1 < replica.first_index:
             return
         self._entries = self._bytes = 0
+        self._news("begun")
         try:
             self._save = self._store.save(
                 replica.entry(index), replica.entry(index - 1), self._machine.snapshot(), self._saved
@@ -143,6 +149,7 @@ class Snapshots:
             self._save_failed(error)
             return
         self.made += 1
+        self._news("made")
         self._between_rounds(lambda: self._compact(info.index))
 
     def _save_failed(self, error: BaseException) -> None:
@@ -333,6 +340,7 @@ class Snapshots:
             consensus.install(info.boundary)
             self._entries = self._bytes = 0
             self.installed += 1
+            self._news("installed")
             logger.info("installed the snapshot at %d of %s", info.index, incoming.peer)
         # The leader hears of it when it next asks.
 

@@ -3,7 +3,7 @@ on."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tenure_cluster.lease.commands import decode
+from tenure_cluster.lease.commands import Command, decode
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.snapshot import digest, dump, load
@@ -26,6 +26,8 @@ class Replica:
         it may take notes, and must not propose."""
         self.on_restored: Callable[[], None] | None = None
         """Called after the whole state was replaced."""
+        self.on_applied: Callable[[Sequence[Command], Sequence[object], Sequence[Event]], None] | None = None
+        """Called after an entry with its commands, their results and all events, in order; likewise."""
 
     @property
     def table(self) -> LeaseTable:
@@ -38,16 +40,21 @@ class Replica:
 
     def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
         machine = self._machine
+        asked: list[Command] = []
         results: list[object] = []
         events: list[Event] = []
         for at_ms, data in commands:
-            applied = machine.apply(at_ms, decode(data))
+            command = decode(data)
+            applied = machine.apply(at_ms, command)
+            asked.append(command)
             results.append(applied.result)
             if applied.events:
                 events += applied.events
         self.applied_index = index
         if events and self.on_events is not None:
             self.on_events(events)
+        if self.on_applied is not None:
+            self.on_applied(asked, results, events)
         return results
 
     def snapshot(self) -> Iterator[bytes]:
