@@ -6,6 +6,7 @@ import click
 
 from tenure_chaos.commands.campaign import campaign
 from tenure_chaos.commands.check import check
+from tenure_chaos.commands.live import live
 from tenure_chaos.commands.mitigations import mitigations
 from tenure_chaos.commands.mutants import mutants
 from tenure_chaos.commands.reproduce import reproduce
@@ -27,6 +28,7 @@ main.add_command(campaign)
 main.add_command(mutants)
 main.add_command(mitigations)
 main.add_command(check)
+main.add_command(live)
 
 if __name__ == "__main__":
     main()

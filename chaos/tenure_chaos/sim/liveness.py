@@ -85,13 +85,14 @@ def take_final_states(world: World) -> None:
     for node in world.nodes.values():
         if node.replica is None:
             continue
-        world.history.final.append(_state(node.name, node.replica))
+        world.history.final.append(state_of(node.name, node.replica))
     digests = {state.node: state.digest for state in world.history.final}
     if len(set(digests.values())) != 1:
         world.violation("equal digests", f"at the end {digests}")
 
 
-def _state(node: str, replica: Replica) -> NodeState:
+def state_of(node: str, replica: Replica) -> NodeState:
+    """What a node has, as data."""
     table = replica.table
     return NodeState(
         node=node,

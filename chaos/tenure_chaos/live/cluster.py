@@ -1,0 +1,312 @@
+"""The nodes of a live run: real processes with files of their own, and what can be done to them.
+
+Each node dials its peers through proxies, so its configuration names, for every other member, the address of
+the proxy of that one directed pair; its own addresses are the real ones. Who is a member is known by name, so
+the nodes don't mind.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tenure_chaos.live.ports import free_ports
+from tenure_cluster.config import Config, Member, to_toml
+from tenure_cluster.raft import RaftOptions
+from tenure_cluster.settings import Admission, Http, Peer
+
+CLUSTER_ID: Final = "live"
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+ORDER_TIMEOUT_S: Final = 5.0
+SEGMENT_BYTES: Final = 2 << 20
+SNAPSHOT_ENTRIES: Final = 1_000
+"""Few, so that snapshots are made, sent and installed within a short run."""
+
+EXIT_DAMAGED: Final = 4
+EXIT_FATAL: Final = 70
+
+
+class NodeUnreachable(Exception):
+    """The node's process did not take an order: it is dead, paused or not that far."""
+
+
+@dataclass
+class Ending:
+    """How a process of a node ended."""
+
+    node: str
+    incarnation: int
+    code: int
+    expected: bool
+
+
+@dataclass
+class LiveNode:
+    """One node: where it lives, and its process while it runs."""
+
+    name: str
+    http_port: int
+    peer_port: int
+    directory: Path
+    control: Path
+    process: subprocess.Popen[bytes] | None = None
+    paused: bool = False
+    starts: int = 0
+    may_end: int = 0
+    """The last incarnation whose process may end by itself: a fault that is on may have that effect."""
+    reserved_by: str = ""
+    """The fault that has to do with its process; others leave it alone."""
+    endings: list[Ending] = field(default_factory=list)
+
+    @property
+    def http(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+    @property
+    def peer(self) -> str:
+        return f"{HOST}:{self.peer_port}"
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "tenured.toml"
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "log"
+
+    @property
+    def observed_path(self) -> Path:
+        return self.directory / "observed"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self.name} was never started"
+        return self.process.pid
+
+    def order(self, name: str, **fields: Any) -> Any:
+        """Have its process do something. Blocks. Raises NodeUnreachable."""
+        if not self.running or self.paused:
+            raise NodeUnreachable(f"{self.name} does not run")
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(ORDER_TIMEOUT_S)
+                line.connect(str(self.control))
+                line.sendall(json.dumps({"order": name, **fields}).encode() + b"\n")
+                with line.makefile() as answers:
+                    said = json.loads(answers.readline())
+        except (OSError, ValueError) as error:
+            raise NodeUnreachable(f"{self.name} took no order: {error}") from error
+        if "failed" in said:
+            raise NodeUnreachable(f"{self.name} {name}: {said['failed']}")
+        return said["done"]
+
+
+class LiveCluster:
+    """All nodes. ``route`` gives the address at which one node is to dial another."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int,
+        sockets: Path,
+        settings: Mapping[str, str] | None = None,
+        mutant: str = "",
+    ) -> None:
+        """``settings`` are variables of the nodes' environment, ``TENURE_…``."""
+        self.directory = directory
+        self.settings = dict(settings or {})
+        self.mutant = mutant
+        self.note: Callable[[str], None] = lambda text: None
+        """Told of the ends of processes."""
+        self.began_at = time.monotonic()
+        self.downs: list[tuple[float, str, bool]] = []
+        """(when, node, whether its process runs from then on)"""
+        ports = free_ports(2 * nodes)
+        self.nodes = {
+            f"n{i + 1}": LiveNode(
+                f"n{i + 1}", ports[2 * i], ports[2 * i + 1], directory / f"n{i + 1}", sockets / f"n{i + 1}"
+            )
+            for i in range(nodes)
+        }
+
+    @property
+    def majority(self) -> int:
+        return len(self.nodes) // 2 + 1
+
+    def configure(self, route: Callable[[str, str], str]) -> None:
+        """Write every node's configuration."""
+        for node in self.nodes.values():
+            config = Config(
+                cluster_id=CLUSTER_ID,
+                node_id=node.name,
+                data_dir=Path("data"),
+                http=Http(listen=f"{HOST}:{node.http_port}"),
+                peer=Peer(listen=node.peer),
+                members={
+                    other.name: Member(
+                        peer=node.peer if other is node else route(node.name, other.name), http=other.http
+                    )
+                    for other in self.nodes.values()
+                },
+                raft=RaftOptions(journal_segment_bytes=SEGMENT_BYTES, snapshot_entries=SNAPSHOT_ENTRIES),
+                admission=Admission(disk_reserve_bytes=4 * SEGMENT_BYTES),
+            )
+            node.directory.mkdir(parents=True, exist_ok=True)
+            node.config_path.write_text(to_toml(config), encoding="utf-8")
+
+    # -- processes
+
+    def start(self, node: LiveNode) -> None:
+        """Start its process; nothing happens if it runs."""
+        self.look()
+        if node.running:
+            return
+        node.starts += 1
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+        environment |= self.settings
+        environment |= {
+            "TENURE_CHAOS_OBSERVED": str(node.observed_path),
+            "TENURE_CHAOS_CONTROL": str(node.control),
+            "TENURE_CHAOS_INCARNATION": str(node.starts),
+        }
+        if self.mutant:
+            environment["TENURE_CHAOS_MUTANT"] = self.mutant
+        node.control.unlink(missing_ok=True)
+        with node.log_path.open("ab") as log:
+            log.write(f"--- start {node.starts} of {node.name}\n".encode())
+            log.flush()
+            node.process = subprocess.Popen(
+                [sys.executable, "-m", "tenure_chaos.live.node.main", "run", "--config", node.config_path],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        node.paused = False
+        self.downs.append((time.monotonic() - self.began_at, node.name, True))
+
+    def kill(self, *nodes: LiveNode) -> None:
+        """SIGKILL, all before any is waited for."""
+        running = [node for node in nodes if node.running]
+        for node in running:
+            node.process.kill()  # type: ignore[union-attr]  # it runs
+        for node in running:
+            assert node.process is not None
+            node.process.wait()
+            self._ended(node, expected=True)
+
+    def pause(self, node: LiveNode) -> None:
+        """SIGSTOP."""
+        if node.running:
+            os.kill(node.pid, signal.SIGSTOP)
+            node.paused = True
+
+    def resume(self, node: LiveNode) -> None:
+        if node.running:
+            os.kill(node.pid, signal.SIGCONT)
+        node.paused = False
+
+    async def stop(self, node: LiveNode) -> bool:
+        """SIGTERM, as an operator would. False if it had to be killed after all."""
+        if not node.running:
+            return True
+        assert node.process is not None
+        node.process.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while node.running and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        stopped = not node.running
+        if not stopped:
+            node.process.kill()
+            node.process.wait()
+        self._ended(node, expected=stopped)
+        return stopped
+
+    def look(self) -> None:
+        """Take note of processes that have ended by themselves."""
+        for node in self.nodes.values():
+            if node.process is not None and node.process.poll() is not None:
+                self._ended(node, expected=node.starts <= node.may_end)
+
+    def _ended(self, node: LiveNode, *, expected: bool) -> None:
+        assert node.process is not None
+        if not node.endings or node.endings[-1].incarnation != node.starts:
+            code = node.process.poll()
+            assert code is not None
+            self.downs.append((time.monotonic() - self.began_at, node.name, False))
+            node.endings.append(Ending(node.name, node.starts, code, expected))
+            self.note(f"{node.name} ended with {code}{'' if expected else ', which nobody had asked for'}")
+
+    def kill_everything(self) -> None:
+        """The end, whatever came before."""
+        for node in self.nodes.values():
+            if node.process is not None and node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
+
+    # -- looking
+
+    async def state(self, node: LiveNode) -> dict[str, Any] | None:
+        """What it has, by its own word; None if it does not say so."""
+        try:
+            said = await asyncio.to_thread(node.order, "state")
+        except NodeUnreachable:
+            return None
+        assert isinstance(said, dict)
+        return said
+
+    async def states(self) -> dict[str, dict[str, Any] | None]:
+        found = await asyncio.gather(*(self.state(node) for node in self.nodes.values()))
+        return dict(zip(self.nodes, found, strict=True))
+
+    async def leader(self) -> LiveNode | None:
+        """The node that leads by its own word, in the greatest term that anybody reports."""
+        states = {name: state for name, state in (await self.states()).items() if state is not None}
+        leading = [name for name, state in states.items() if state["role"] == "leader"]
+        if not leading:
+            return None
+        name = max(leading, key=lambda name: states[name]["term"])
+        newest = max(state["term"] for state in states.values())
+        return self.nodes[name] if states[name]["term"] == newest else None
+
+    async def wait_until_serving(self, timeout_s: float = START_TIMEOUT_S) -> LiveNode:
+        """A leader that all nodes can be asked about. Raises TimeoutError, or what a dead node said last."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.look()
+            for node in self.nodes.values():
+                if not node.running:
+                    raise TimeoutError(f"{node.name} ended at its start: {last_words(node)}")
+            states = await self.states()
+            leader = await self.leader()
+            if leader is not None and all(state is not None for state in states.values()):
+                return leader
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the cluster did not come to serve within {timeout_s:.0f} s")
+            await asyncio.sleep(0.1)
+
+
+def last_words(node: LiveNode) -> str:
+    """The last line of its log."""
+    lines = node.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "nothing"

@@ -1,0 +1,29 @@
+"""What slow lines have in common: toxics on the lines of one node, or on all lines."""
+
+from collections.abc import Iterable
+
+from tenure_chaos.live.faults.kind import Fault
+from tenure_chaos.live.network import BOTH
+
+
+class Slow(Fault):
+    how_healed = "the toxics are removed; what was held back arrives"
+    lasts_s = (2.0, 9.0)
+
+    def some_lines(self) -> tuple[list[str], str]:
+        """All lines of the cluster, those of one node, or those of one client; and what to call them."""
+        network, roll = self.bench.network, self.rng.random()
+        if roll < 0.3:
+            return list(network.peer_lines()), "all nodes"
+        if roll < 0.75:
+            node = self.rng.choice(network.nodes)
+            others = [other for other in network.nodes if other != node]
+            return [*network.between([node], others), *network.client_lines(node=node)], node
+        client = self.rng.choice(network.clients)
+        return network.client_lines(client), client
+
+    async def slow(self, lines: Iterable[str], type_: str, **attributes: int) -> None:
+        await self.bench.network.toxic(self.id, lines, type_, BOTH, **attributes)
+
+    async def heal(self) -> None:
+        await self.bench.network.heal(self.id)

@@ -1,0 +1,158 @@
+"""All connections of a live run, each through a proxy of its own: one for each directed pair of nodes, and
+one for each client's way to each node.
+
+A line is written ``n1>n2`` or ``c1>n2``. On a line between nodes, frames flow from the one that dials to the
+one that accepts, so cutting ``n1>n2`` takes from n1 the means to be heard by n2 and nothing else.
+
+Several faults can be on one line at once: each works by toxics of its own name. A line is refused while any
+fault wants it refused.
+"""
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+from tenure_chaos.live.ports import free_ports
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server, Stream
+
+T = TypeVar("T")
+
+BOTH: Final[tuple[Stream, Stream]] = ("upstream", "downstream")
+
+
+class Network:
+    """Not to be used from two event loops."""
+
+    def __init__(self, server: Server, nodes: Iterable[str], clients: Iterable[str]) -> None:
+        self.server = server
+        self.nodes = tuple(nodes)
+        self.clients = tuple(clients)
+        self._listen: dict[str, str] = {}
+        self._upstream: dict[str, str] = {}
+        self._refusals: Counter[str] = Counter()
+        self._turn = asyncio.Lock()
+
+    # -- lines
+
+    def peer_lines(self) -> Iterator[str]:
+        return (f"{a}>{b}" for a in self.nodes for b in self.nodes if a != b)
+
+    def client_lines(self, client: str = "", node: str = "") -> list[str]:
+        """Of one client, or to one node, or all."""
+        return [f"{c}>{n}" for c in self.clients for n in self.nodes if client in ("", c) and node in ("", n)]
+
+    def between(self, some: Iterable[str], others: Iterable[str]) -> list[str]:
+        """The lines between two groups of nodes, both ways."""
+        some, others = list(some), list(others)
+        return [line for a in some for b in others for line in (f"{a}>{b}", f"{b}>{a}")]
+
+    def address(self, line: str) -> str:
+        """Where the line is entered."""
+        return self._listen[line]
+
+    async def open(self, upstream: Callable[[str, str], str]) -> None:
+        """Make all proxies. ``upstream(from, to)`` is the real address at the end of a line."""
+        lines = [*self.peer_lines(), *self.client_lines()]
+        ports = free_ports(len(lines))
+        wanted = []
+        for line, port in zip(lines, ports, strict=True):
+            a, _, b = line.partition(">")
+            self._upstream[line] = upstream(a, b)
+            self._listen[line] = f"127.0.0.1:{port}"
+            wanted.append(Proxy(line, self._listen[line], self._upstream[line], True))
+        await self._call(self.server.populate, wanted)
+
+    async def close(self) -> None:
+        """Take them away; a server that is gone has taken them along."""
+        try:
+            for line in self._listen:
+                await self._call(self.server.delete, line)
+        except ProxyError:
+            pass
+
+    # -- what can be done to lines
+
+    async def toxic(
+        self,
+        fault: str,
+        lines: Iterable[str],
+        type_: str,
+        streams: Iterable[Stream] = BOTH,
+        **attributes: int,
+    ) -> None:
+        """The fault's toxic on these lines. What can't be done is undone by ``heal``."""
+        streams = tuple(streams)
+        for line in lines:
+            for stream in streams:
+                await self._call(
+                    self.server.add_toxic,
+                    line,
+                    type_,
+                    name=f"{fault} {type_} {stream}",
+                    stream=stream,
+                    **attributes,
+                )
+
+    async def silence(self, fault: str, lines: Iterable[str], streams: Iterable[Stream] = BOTH) -> None:
+        """What is sent is lost, and nobody is told: connections stay, new ones come about, nothing comes."""
+        await self.toxic(fault, lines, "timeout", streams, timeout=0)
+
+    async def refuse(self, lines: Iterable[str]) -> None:
+        """Connections are closed, and new ones refused."""
+        for line in lines:
+            self._refusals[line] += 1
+            await self._call(self.server.update, line, enabled=False)
+
+    async def allow(self, lines: Iterable[str]) -> None:
+        """Undo one ``refuse`` of these lines."""
+        for line in lines:
+            self._refusals[line] -= 1
+            if self._refusals[line] <= 0:
+                del self._refusals[line]
+                await self._call(self.server.update, line, enabled=True)
+
+    async def heal(self, fault: str) -> None:
+        """Take this fault's toxics away."""
+        for line, proxy in (await self._call(self.server.proxies)).items():
+            for toxic in proxy.toxics:
+                if toxic.name.startswith(f"{fault} "):
+                    await self._remove(line, toxic.name)
+
+    async def _remove(self, line: str, toxic: str) -> None:
+        try:
+            await self._call(self.server.remove_toxic, line, toxic)
+        except NoSuchProxy:
+            pass
+        except ProxyError:
+            # A connection that can't be drained holds the server up: begin anew with the whole line.
+            await self._call(self.server.delete, line)
+            await self._call(self.server.create, line, self._upstream[line], self._listen[line])
+
+    async def heal_everything(self) -> list[str]:
+        """Every line is as at the beginning. Names the lines that were not healed before."""
+        self._refusals.clear()
+        proxies = await self._call(self.server.proxies)
+        sick = [line for line in self._listen if not _is_healthy(proxies.get(line))]
+        for line in sick:
+            proxy = proxies.get(line)
+            if proxy is not None:
+                await self._call(self.server.delete, line)
+            await self._call(self.server.create, line, self._upstream[line], self._listen[line])
+        return sick
+
+    async def _call(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
+        """The wrapper blocks; one call at a time."""
+        async with self._turn:
+            work = asyncio.ensure_future(asyncio.to_thread(functools.partial(function, *given, **named)))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                # What was asked for comes about all the same, and must not come after what is asked next.
+                await asyncio.wait((work,))
+                raise
+
+
+def _is_healthy(proxy: Proxy | None) -> bool:
+    return proxy is not None and proxy.enabled and not proxy.toxics
