@@ -38,6 +38,7 @@ from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
+from tenure_cluster.systemd import Systemd
 
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
@@ -216,14 +217,18 @@ class Node:
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
+        systemd = Systemd(os.environ)
         try:
             await self.start()
+            systemd.follow(self.service.leadership)
             if on_started is not None:
                 on_started()
             await ended.wait()
+            systemd.stopping()
             _log.info("node %s stops", self.config.node_id)
             await self.stop()
         finally:
+            systemd.close()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
