@@ -21,6 +21,9 @@ from tenure_chaos.mutants.catalogue import BY_NAME as MUTANTS
 FOLDER = Path(".tenure-chaos")
 SHOWN_MAX = 20
 
+CANNOT = (NoScenario, NoServer, ClientFailed, TimeoutError)
+"""Why a run could not be made."""
+
 
 @click.command()
 @click.argument("scenario", required=False)
@@ -64,7 +67,7 @@ def live(
         if chosen.get("mutant", "") not in ("", *MUTANTS):
             raise NoScenario(f"there is no mutant {chosen['mutant']!r}; there are: {', '.join(MUTANTS)}")
         perform(_chosen(scenario, faults, once), chosen, out, quiet)
-    except (NoScenario, NoServer, ClientFailed, TimeoutError) as error:
+    except CANNOT as error:
         click.echo(f"tenure-chaos live: {error}", err=True)
         sys.exit(2)
 
@@ -94,6 +97,16 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)
+
+
+def again(what: str) -> None:
+    """A scenario by its name, or what happened in the run that left a folder. Exits."""
+    try:
+        path = Path(what)
+        perform(folder.scenario_of(path) if path.is_dir() else scenarios.load(what), {}, None, quiet=False)
+    except CANNOT as error:
+        click.echo(f"tenure-chaos reproduce: {error}", err=True)
+        sys.exit(2)
 
 
 def _say(report: LiveReport) -> None:

@@ -102,21 +102,30 @@ def _nodes(drawing: Drawing, report: LiveReport) -> None:
 
 
 def _faults(drawing: Drawing, faults: Sequence[Fault], duration_s: float) -> None:
-    """Each in the first lane that is free then."""
-    lanes: list[list[Fault]] = []
+    """Each in the first lane that has room for it and its name."""
+    lanes: list[list[tuple[Fault, bool]]] = []
+    ends: list[float] = []
     for fault in faults:
-        for lane in lanes:
-            if lane[-1].ended_at <= fault.began_at:
-                lane.append(fault)
-                break
+        left, right = drawing.x(fault.began_at), drawing.x(min(fault.ended_at, duration_s))
+        name = len(fault.name) * LABEL_PIXELS + 8
+        fits = name < right - left
+        end = right if fits else right + name
+        free = [number for number, taken in enumerate(ends) if taken <= left]
+        if free:
+            lanes[free[0]].append((fault, fits))
+            ends[free[0]] = end
         else:
-            lanes.append([fault])
+            lanes.append([(fault, fits)])
+            ends.append(end)
     for number, lane in enumerate(lanes):
         drawing.label("faults" if number == 0 else "")
-        for fault in lane:
+        for fault, fits in lane:
             span = Span(fault.began_at, min(fault.ended_at, duration_s))
             title = f"{fault.name}: {fault.target}, {span.began_at:.2f} to {span.ended_at:.2f} s"
-            drawing.bar(span, "fault", title, text=fault.name)
+            drawing.bar(span, "fault", title, text=fault.name if fits else "")
+            if not fits:
+                place = f'x="{drawing.x(span.ended_at) + 4:.1f}" y="{drawing.y + LANE * 0.7:.1f}"'
+                drawing.shapes.append(f"<text {place}>{escape(fault.name)}</text>")
         drawing.next_lane()
 
 
