@@ -46,14 +46,20 @@ Exit codes: 0 stopped by SIGTERM or SIGINT; 2 configuration; 3 could not start; 
     show_envvar=True,
     help="Configuration file in TOML. Without one all settings come from TENURE_* variables.",
 )
-def run(config_path: Path | None) -> None:
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow addresses that others than this machine can reach, without TLS or credentials: whoever "
+    "reaches them has all rights.",
+)
+def run(config_path: Path | None, insecure: bool) -> None:
     """Run one node until SIGTERM or Ctrl-C."""
     from tenure_cluster import node
     from tenure_cluster.config import ConfigError, load
     from tenure_cluster.observe import logs
 
     try:
-        config = load(config_path, os.environ)
+        config = load(config_path, {**os.environ, **({"TENURE_INSECURE": "true"} if insecure else {})})
     except ConfigError as error:
         _fail(f"{error}{'; or name a file by --config' if config_path is None else ''}", EXIT_USAGE)
     logs.configure(config.log.level, config.log.format)

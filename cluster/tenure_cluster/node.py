@@ -1,6 +1,7 @@
 """Composition root: builds every part from the configuration, starts and stops them in order.
 
-    start   data directory and its lock -> consensus (recovers, listens, dials) -> service -> HTTP front
+    start   certificates -> data directory and its lock -> consensus (recovers, listens, dials) -> service
+            -> HTTP front
     stop    service (polls answered, new calls refused) -> HTTP front -> consensus -> data directory
 
 The front opens last, so nobody can ask before the node can answer, and the service stops first, so that
@@ -10,6 +11,7 @@ must not leave any more.
 """
 
 import asyncio
+import datetime as dt
 import errno
 import gc
 import logging
@@ -20,11 +22,15 @@ import signal
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
-from tenure_cluster.config import Config
+from tenure_cluster.api.tls_site import HANDSHAKES_MAX
+from tenure_cluster.auth.certificates import TlsError
+from tenure_cluster.auth.tls import Files, NodeTls
+from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.observe.request_log import RequestLog
 from tenure_cluster.observing import Observing
@@ -85,6 +91,8 @@ class Node:
         self._raft: Raft | None = None
         self._service: LeaseService | None = None
         self._front: HttpFront | None = None
+        self._tls: NodeTls | None = None
+        self._tls_watch: asyncio.Task[None] | None = None
         self._clock = SystemClock()
         self.replica = Replica()
 
@@ -116,6 +124,9 @@ class Node:
 
     async def _start(self) -> None:
         config = self.config
+        if config.tls.on:
+            self._tls = NodeTls(_tls_files(config), reload_ms=config.tls.reload_ms, now=self._now)
+        _warn_of_exposure(config)
         self._disk = SystemDisk(config.data_dir, config.durability)
         self._disk.lock()
         if config.durability == "os":
@@ -133,6 +144,7 @@ class Node:
             machine=self.replica,
             options=config.raft,
             on_fatal=die,
+            tls=self._tls,
         )
         service = LeaseService(
             config=config,
@@ -176,11 +188,13 @@ class Node:
         if observing is not None:
             observing.front = front
         try:
-            await front.start(config.http.listen)
+            await front.start(config.http.listen, None if self._tls is None else self._tls.clients)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
         self._front = front
+        if self._tls is not None:
+            self._tls_watch = asyncio.create_task(self._tls.watch(), name="watch of certificates")
         if raft.started_empty:
             _log.warning(
                 "there is no data yet: this node starts empty, as one of %s. If it has run before, its data "
@@ -202,6 +216,10 @@ class Node:
         front, self._front = self._front, None
         raft, self._raft = self._raft, None
         disk, self._disk = self._disk, None
+        watch, self._tls_watch = self._tls_watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
         if service is not None:
             await service.stop()
         if front is not None:
@@ -211,12 +229,23 @@ class Node:
         if disk is not None:
             disk.close()
 
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._clock.wall_ms() / 1000, dt.UTC)
+
+    def reload_certificates(self) -> None:
+        """Read the files of [tls] now, as SIGHUP asks for."""
+        if self._tls is not None:
+            self._tls.reload_soon()
+
     async def run_forever(self, on_started: Callable[[], None] | None = None) -> None:
-        """Start, serve until SIGTERM or SIGINT, stop. Raises StartError."""
+        """Start, serve until SIGTERM or SIGINT, stop. With TLS, SIGHUP reads the certificates again. Raises
+        StartError."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
+        if self.config.tls.on:
+            loop.add_signal_handler(signal.SIGHUP, self.reload_certificates)
         systemd = Systemd(os.environ)
         try:
             await self.start()
@@ -229,7 +258,7 @@ class Node:
             await self.stop()
         finally:
             systemd.close()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
 
@@ -275,16 +304,44 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _tls_files(config: Config) -> Files:
+    tls = config.tls
+    return Files(
+        cert=tls.cert,
+        key=tls.key,
+        ca=tls.ca,
+        client_ca=tls.client_ca,
+        node_id=config.node_id,
+        host=urlsplit(config.http.advertise).hostname or "",
+    )
+
+
+def _warn_of_exposure(config: Config) -> None:
+    """What insecure = true has allowed, said at every start."""
+    if not config.insecure:
+        return
+    for setting, address in (("http.listen", config.http.listen), ("peer.listen", config.peer.listen)):
+        safe = config.tls.on and (setting == "peer.listen" or config.tls.client_ca)
+        if not safe and not is_loopback(split_address(address)[0]):
+            _log.warning(
+                "insecure: %s = %r can be reached by others than this machine, and whoever reaches it has "
+                "all rights",
+                setting,
+                address,
+            )
+
+
 def _http_limits(config: Config) -> HttpLimits:
     """The front's limits: those of [http], with no more connections than the process may open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = config.http.connections_max + OPEN_FILES_SPARE
+    spare = OPEN_FILES_SPARE + (HANDSHAKES_MAX if config.tls.on else 0)
+    wanted = config.http.connections_max + spare
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     connections_max = config.http.connections_max
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        connections_max = max(1, soft - OPEN_FILES_SPARE)
+        connections_max = max(1, soft - spare)
         _log.warning(
             "http.connections_max = %d is lowered to %d: the process may open %d files",
             config.http.connections_max,
@@ -303,6 +360,8 @@ def _http_limits(config: Config) -> HttpLimits:
 
 def _start_error(config: Config, error: Exception) -> StartError | None:
     """The operator's line for what can go wrong at start; None for what can only be a bug."""
+    if isinstance(error, TlsError):
+        return StartError(str(error), EXIT_CONFIG)
     if isinstance(error, DirectoryInUse):
         return StartError(str(error), EXIT_START)
     if isinstance(error, JournalDamaged | SnapshotFileDamaged | StateDamaged | InconsistentLog):

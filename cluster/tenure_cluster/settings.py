@@ -66,8 +66,8 @@ class Peer(_Section, frozen=True, kw_only=True):
 
 class Tls(_Section, frozen=True, kw_only=True):
     """[tls]: certificates, all files in PEM, relative to the configuration file. cert, key and ca are given
-    together, and then clients are served by https and peers must prove who they are. All are read again when they
-    change."""
+    together, and then clients are served by https and peers must prove who they are. All are read again when
+    they change."""
 
     cert: str = ""
     """The node's certificate, behind it those between it and the authority. Its DNS names have node_id."""
@@ -281,8 +281,8 @@ def _exposure_faults(config: Config, setting: str, address: str) -> list[str]:
     else:
         return []
     return [
-        f"{setting} = {address!r} is not loopback, and {wanted}, or set insecure = true (tenured run --insecure) "
-        "to allow it all the same"
+        f"{setting} = {address!r} is not loopback, and {wanted}, or set insecure = true "
+        "(tenured run --insecure) to allow it all the same"
     ]
 
 

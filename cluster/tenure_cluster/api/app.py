@@ -79,8 +79,8 @@ class HttpFront:
         self._runner: web.ServerRunner | None = None
 
     async def start(self, listen: str, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        """Serve on ``host:port``; port 0 takes a free one. ``tls`` gives the context of each handshake; without
-        it the front speaks plain HTTP. Raises OSError if the address cannot be had."""
+        """Serve on ``host:port``; port 0 takes a free one. ``tls`` gives the context of each handshake;
+        without it the front speaks plain HTTP. Raises OSError if the address cannot be had."""
         host, _, port = listen.rpartition(":")
         self._table = ConnectionTable(self._limits, self._answer_broken)
         server = ConnectionServer(self._handle, self._table)

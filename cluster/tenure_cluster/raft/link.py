@@ -41,6 +41,10 @@ class DialledOwner(Protocol):
 
     def hello(self, peer: str, epoch: int) -> wire.Hello: ...
 
+    def why_not_reached(self, peer: str, transport: asyncio.Transport) -> str | None: ...
+
+    def dial_failed(self, peer: str, why: str) -> None: ...
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -56,7 +60,7 @@ class AcceptedOwner(Protocol):
 
     def admits(self, connection: "Accepted") -> bool: ...
 
-    def why_refuse(self, hello: wire.Hello) -> str | None: ...
+    def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None: ...
 
     def log_stranger(self, address: str, why: str) -> None: ...
 
@@ -142,6 +146,7 @@ class Dialled(Framed):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
         self.was_welcomed = False
+        self.lost_by: Exception | None = None
         self._pings = 0
         self._pongs = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -151,6 +156,11 @@ class Dialled(Framed):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
+        reason = self._owner.why_not_reached(self.peer, self.transport)
+        if reason is not None:
+            self._owner.dial_failed(self.peer, reason)
+            self.abort()
+            return
         self.transport.write(frame(self._owner.hello(self.peer, self.epoch)))
         self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.fail, "no answer to Hello")
 
@@ -215,6 +225,7 @@ class Dialled(Framed):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.lost_by = exc
         was_up, self.up = self.up, False
         if not self.closed.done():
             self.closed.set_result(None)
@@ -247,6 +258,8 @@ class Accepted(Framed):
 
     def frame_received(self, body: bytes) -> None:
         self._silent_intervals = 0
+        if self._aborted:
+            return  # refused already: over TLS a close takes a while, and the peer may have more to say
         if self.greeting is None:
             self._greeted(wire.decode_greeting(body))
             return
@@ -262,7 +275,7 @@ class Accepted(Framed):
 
     def _greeted(self, hello: wire.Hello) -> None:
         assert self.transport is not None
-        reason = self._owner.why_refuse(hello)
+        reason = self._owner.why_refuse(hello, self.transport)
         if reason is not None:
             self._owner.log_stranger(self.address, reason)
             self.transport.write(frame(wire.Refused(reason)))

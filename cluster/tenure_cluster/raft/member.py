@@ -13,6 +13,7 @@ from tenure_cluster.raft.engine import verify_package
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
 from tenure_cluster.raft.members_file import check_members
+from tenure_cluster.raft.peer_tls import PeerTls
 from tenure_cluster.raft.proposals import Done
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
@@ -33,7 +34,8 @@ from tenure_cluster.raft.types import (
 class Raft:
     """One member of the cluster. All methods belong to the thread of the event loop that ran `start`.
 
-    `on`: the mitigations (mitigations.py); only tests leave some out. `on_fatal` is called once if this
+    `on`: the mitigations (mitigations.py); only tests leave some out. `tls`: without it peers are believed
+    who they say they are. `on_fatal` is called once if this
     node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold. Nothing
     leaves the node after that.
     """
@@ -51,6 +53,7 @@ class Raft:
         options: RaftOptions,
         on_fatal: Callable[[BaseException], None],
         on: frozenset[str] = mitigations.ALL,
+        tls: PeerTls | None = None,
     ) -> None:
         if node_id not in members:
             raise ValueError(f"node {node_id!r} is not among the members {sorted(members)}")
@@ -92,6 +95,7 @@ class Raft:
             frame_bytes_max=options.frame_bytes_max,
             outbox_bytes_max=2 * options.transfer_window_bytes + 2 * options.frame_bytes_max,
             user=self._pump,
+            tls=tls,
         )
 
     @property

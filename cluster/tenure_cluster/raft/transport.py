@@ -12,6 +12,9 @@ A new connection of a peer replaces the one before it, of which nothing is read 
 kernel had already received: late data of an old connection is how acknowledged entries get lost (S2). A
 connection of the same life with an older attempt number is refused for the same reason.
 
+With TLS both sides of a connection prove by a certificate which node they are (peer_tls.py), and there is a
+connection only when its handshake has succeeded. Certificates that change concern new connections.
+
 A connection that closes by itself is reported as such: its process has probably ended (see election.py). One
 that is given up here (link.py) is not: silence is not the end of a process.
 """
@@ -19,12 +22,15 @@ that is given up here (link.py) is not: silence is not the end of a process.
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.clock import Clock
-from tenure_cluster.raft.link import Accepted, Dialled
+from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
+from tenure_cluster.raft.peer_tls import PeerTls, why_not
+from tenure_cluster.tls_listener import TlsListener, why_refused
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +39,14 @@ BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 ACCEPTED_MAX: Final = 256
 """Connections that may be open at a time, those that have not yet said who they are among them."""
+HANDSHAKES_MAX: Final = 128
+"""TLS handshakes of strangers that may be under way at a time."""
+CLOSE_TIMEOUT_S: Final = 1.0
+"""How long a stopping node waits until its peers have taken, over TLS, what was written to them."""
 STRANGERS_REMEMBERED_MAX: Final = 1024
 """Addresses whose refusal has been logged once."""
+REFUSALS_PER_STRANGER_MAX: Final = 8
+"""Reasons that are logged for one address, each once."""
 
 
 class TransportUser(Protocol):
@@ -65,6 +77,7 @@ class Transport:
         frame_bytes_max: int,
         outbox_bytes_max: int,
         user: TransportUser,
+        tls: PeerTls | None = None,
     ) -> None:
         self.user = user
         self.frame_bytes_max = frame_bytes_max
@@ -84,8 +97,11 @@ class Transport:
         """Of the last connection dialled. No other life of this node has had one of the same number."""
         self._diallers: list[asyncio.Task[None]] = []
         self._wake: dict[str, asyncio.Event] = {}
-        self._server: asyncio.Server | None = None
-        self._strangers: set[str] = set()
+        self._server: asyncio.Server | TlsListener | None = None
+        self._tls = tls
+        self._strangers: dict[str, set[str]] = {}
+        self._dial_faults: dict[str, str] = {}
+        """Why the last connection to a peer failed by its TLS, told once while it stays the same."""
         self._paused = False
         self._stopped = False
 
@@ -95,7 +111,17 @@ class Transport:
         """Listen, and begin to dial. Raises OSError if the address cannot be had."""
         host, port = self._listen
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Accepted(self), host, port)
+        if self._tls is None:
+            self._server = await loop.create_server(lambda: Accepted(self), host, port)
+        else:
+            self._server = TlsListener(
+                lambda: Accepted(self),
+                self._tls.accepting,
+                handshake_timeout_s=HELLO_TIMEOUT_S,
+                handshakes_max=HANDSHAKES_MAX,
+                on_refused=self.log_stranger,
+            )
+            await self._server.listen(host, port)
         for peer in self._peers:
             self._wake[peer] = asyncio.Event()
             self._diallers.append(loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}"))
@@ -107,6 +133,11 @@ class Transport:
             link.flush()
             if link.transport is not None:
                 link.transport.close()
+        if self._tls is not None and self._links:
+            # A close takes an exchange with the peer, which may be gone.
+            closing = {link.closed for link in self._links.values()}
+            await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
+            self.cut()
         await self._end()
 
     async def abandon(self) -> None:
@@ -155,6 +186,9 @@ class Transport:
                         link.abort()
                 if link.was_welcomed:
                     backoff_s = BACKOFF_MIN_S
+                elif isinstance(link.lost_by, ssl.SSLError):
+                    # With TLS 1.3 the peer judges this node's certificate when the dialler is done already.
+                    self.dial_failed(peer, why_refused(link.lost_by))
             self._wake[peer].clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff_s * (1 + self._clock.random())):
@@ -162,16 +196,34 @@ class Transport:
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _dial(self, peer: str) -> Dialled | None:
+        if self._tls is not None and self._stopped:
+            return None  # links are being closed, which takes a while
         host, port = self._peers[peer]
         self._epoch += 1
         link = Dialled(self, peer, self._epoch)
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await asyncio.get_running_loop().create_connection(lambda: link, host, port)
-        except (OSError, TimeoutError):
+                context = None if self._tls is None else self._tls.dialling()
+                loop = asyncio.get_running_loop()
+                if context is None:
+                    await loop.create_connection(lambda: link, host, port)
+                else:
+                    await loop.create_connection(lambda: link, host, port, ssl=context)
+        except (OSError, TimeoutError) as error:
+            if isinstance(error, ssl.SSLError):
+                self.dial_failed(peer, why_refused(error))
             link.abort()
             return None
         return link
+
+    def why_not_reached(self, peer: str, transport: asyncio.Transport) -> str | None:
+        """Why the node that was dialled is another than meant, as far as it has shown."""
+        return None if self._tls is None else why_not(peer, transport)
+
+    def dial_failed(self, peer: str, why: str) -> None:
+        if self._dial_faults.get(peer) != why and not self._stopped:
+            self._dial_faults[peer] = why
+            logger.warning("no link to %s: %s (said once while it stays so)", peer, why)
 
     def hello(self, peer: str, epoch: int) -> wire.Hello:
         return wire.Hello(
@@ -187,6 +239,7 @@ class Transport:
     def link_changed(self, link: Dialled) -> None:
         if link.up:
             self._links[link.peer] = link
+            self._dial_faults.pop(link.peer, None)
         elif self._links.get(link.peer) is link:
             del self._links[link.peer]
         else:
@@ -234,7 +287,9 @@ class Transport:
         self.accepted[connection] = None
         return True
 
-    def why_refuse(self, hello: wire.Hello) -> str | None:
+    def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None:
+        if self._tls is not None and (reason := why_not(hello.node_id, transport)) is not None:
+            return reason
         if hello.version != wire.PROTOCOL_VERSION:
             return f"protocol version {hello.version}, this node speaks {wire.PROTOCOL_VERSION}"
         if hello.cluster_id != self._cluster_id:
@@ -253,8 +308,11 @@ class Transport:
 
     def log_stranger(self, address: str, why: str) -> None:
         host = address.rpartition(":")[0]
-        if host not in self._strangers and len(self._strangers) < STRANGERS_REMEMBERED_MAX:
-            self._strangers.add(host)
+        if host not in self._strangers and len(self._strangers) >= STRANGERS_REMEMBERED_MAX:
+            return
+        told = self._strangers.setdefault(host, set())
+        if why not in told and len(told) < REFUSALS_PER_STRANGER_MAX:
+            told.add(why)
             logger.warning("connection from %s refused: %s (said once for each address)", address, why)
 
     def welcomed(self, connection: Accepted) -> None:

@@ -1,0 +1,1 @@
+"""Who may talk to this node: certificates and the contexts made of them."""
