@@ -36,6 +36,7 @@ class Calls:
         )
         self._left_behind: set[asyncio.Task[Any]] = set()
         self._pid = os.getpid()
+        self._closed = False
 
     def call(
         self,
@@ -60,6 +61,9 @@ class Calls:
         if os.getpid() != self._pid:
             raise InvalidRequest(detail="this client was made before a fork: connect anew in the child")
         while True:
+            if self._closed:
+                # Also for what was under way: another attempt would open connections that nobody closes.
+                raise InvalidRequest(detail="this client is closed")
             step = call.next(self.clock())
             if isinstance(step, Pause):
                 await self.options.sleep(step.seconds)
@@ -111,6 +115,7 @@ class Calls:
     async def close(self) -> None:
         """Finish what was left behind, and close the connections."""
         await self.finish_left_behind()
+        self._closed = True
         # After a fork they are the parent's.
         if os.getpid() == self._pid:
             await self.http.close()

@@ -1,0 +1,66 @@
+"""A client that was closed makes no more attempts, neither for others nor for what it had begun itself."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from client_steps import until
+
+import tenure
+
+
+class Silent:
+    """A node that takes connections and says nothing."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.open = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        with contextlib.suppress(OSError):
+            while await reader.read(65_536):
+                pass
+        self.open -= 1
+        writer.close()
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[tuple[Silent, str]]:
+    silent = Silent()
+    server = await asyncio.start_server(silent.serve, "127.0.0.1", 0)
+    yield silent, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    await until(lambda: silent.open == 0)
+
+
+async def test_a_session_that_nobody_waits_for_is_not_opened_by_a_closed_client(
+    node: tuple[Silent, str],
+) -> None:
+    silent, url = node
+    client = tenure.connect(url, timeout=5.0, attempt_timeout=0.1)
+    acquiring = asyncio.create_task(client.lease("job/7").acquire())
+    await until(lambda: silent.connections > 0)
+    acquiring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acquiring
+    await client.close()
+    await until(lambda: silent.open == 0)
+    made = silent.connections
+    await asyncio.sleep(0.5)
+    assert silent.connections == made
+
+
+async def test_a_call_that_is_under_way_ends_with_its_client(node: tuple[Silent, str]) -> None:
+    silent, url = node
+    client = tenure.connect(url, timeout=60.0, attempt_timeout=60.0)
+    asking = asyncio.create_task(client.get("job/7"))
+    await until(lambda: silent.connections > 0)
+    await client.close()
+    async with asyncio.timeout(20):
+        with pytest.raises(tenure.InvalidRequest, match="closed"):
+            await asking
+    with pytest.raises(tenure.InvalidRequest, match="closed"):
+        await client.get("job/7")
