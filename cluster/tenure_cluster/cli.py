@@ -12,6 +12,7 @@ import click
 from tenure_cluster import __version__
 from tenure_cluster.dev import layout
 from tenure_cluster.pid_file import NodeRuns, PidFile
+from tenure_cluster.tls_commands import tls
 
 EXIT_USAGE: Final = 2
 EXIT_START: Final = 3
@@ -128,6 +129,9 @@ def dev(
             Supervisor(prepared, Speaker(as_json=output == "json")).run()
     except layout.DevError as error:
         _fail(str(error), EXIT_START)
+
+
+cli.add_command(tls)
 
 
 def _take_pid_file(data_dir: Path) -> PidFile:

@@ -2,8 +2,9 @@
 
 asyncio can listen with TLS by itself, but then its one context is fixed while it listens, a handshake that
 fails is told to nobody, and nothing bounds how many are under way. Here connections are accepted one by one.
-Every handshake asks for the context anew, so that certificates can change meanwhile; a refusal is reported with
-the address that it came from; and when too many handshakes are under way, those that last longest make room.
+Every handshake asks for the context anew, so that certificates can change meanwhile; a refusal is reported
+with the address that it came from; and when too many handshakes are under way, those that last longest make
+room.
 """
 
 import asyncio
