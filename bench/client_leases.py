@@ -42,6 +42,7 @@ class Work(NamedTuple):
     name: str
     leases: int
     owners: int
+    ttl_s: float
     own_session: bool = False
 
 
@@ -125,7 +126,7 @@ async def hold(endpoints: str, work: Work) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with tenure.connect(endpoints, timeout=60) as client:
-        async with client.lease("client-bench/first", ttl=TTL_S):
+        async with client.lease("client-bench/first", ttl=work.ttl_s):
             pass  # what is loaded and opened at first use
         say(**usage())
         held: list[tenure.Held] = []
@@ -135,7 +136,7 @@ async def hold(endpoints: str, work: Work) -> None:
             for number in numbers:
                 owner = f"owner-{number % work.owners}"
                 key = f"client-bench/{work.name}/{number}"
-                lease = client.lease(key, ttl=TTL_S, owner=owner, own_session=work.own_session)
+                lease = client.lease(key, ttl=work.ttl_s, owner=owner, own_session=work.own_session)
                 held.append(await lease.acquire())
 
         await asyncio.gather(*(acquire() for _ in range(AT_ONCE)))
@@ -171,8 +172,8 @@ async def measure(urls: list[str], counted: Counted, work: Work, seconds: float)
 
     try:
         empty, full = await said(), await said()
-        # One TTL, so that what acquiring has left to do is done.
-        await asyncio.sleep(min(TTL_S, seconds))
+        # A TTL, so that what acquiring has left to do is done.
+        await asyncio.sleep(min(work.ttl_s, seconds))
         process.stdin.write(b"\n")
         before, calls_before = await said(), counted.copy()
         await asyncio.sleep(seconds)
@@ -189,7 +190,6 @@ async def measure(urls: list[str], counted: Counted, work: Work, seconds: float)
     calls = calls_after.calls - calls_before.calls
     return {
         **work._asdict(),
-        "ttl_s": TTL_S,
         "sessions": after["sessions"],
         "acquired_in_s": full["at_s"] - empty["at_s"],
         "acquire_cpu_s": full["cpu_s"] - empty["cpu_s"],
@@ -217,7 +217,7 @@ def print_row(row: dict[str, Any]) -> None:
 async def run(works: list[Work], seconds: float) -> list[dict[str, Any]]:
     print(
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()},"
-        f" TTL {TTL_S:.0f} s, held for {seconds:.0f} s; the client's process only"
+        f" TTL {works[0].ttl_s:.0f} s, held for {seconds:.0f} s; the client's process only"
     )
     print(
         f"{'':>12} {'leases':>7} {'sessions':>8} {'heartbeats/s':>12} {'other/s':>7} {'bytes/s':>9}"
@@ -252,11 +252,11 @@ def main() -> None:
     if asked.hold is not None:
         asyncio.run(hold(asked.hold[0], Work(*json.loads(asked.hold[1]))))
         return
-    leases, seconds = (300, 5.0) if asked.quick else (asked.leases, asked.seconds)
+    leases, seconds, ttl_s = (300, 3.0, 6.0) if asked.quick else (asked.leases, asked.seconds, TTL_S)
     works = [
-        Work("one owner", leases, 1),
-        Work("many owners", leases, min(100, leases)),
-        Work("own session", max(1, leases // 10), 1, own_session=True),
+        Work("one owner", leases, 1, ttl_s),
+        Work("many owners", leases, min(100, leases), ttl_s),
+        Work("own session", max(1, leases // 10), 1, ttl_s, own_session=True),
     ]
     rows = asyncio.run(run(works, seconds))
     if asked.json is not None:

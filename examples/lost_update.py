@@ -148,7 +148,7 @@ def disturb(
             spared[pid] = now + 10 * THINKING_S
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        earned = 1 + PAUSES_PER_THOUGHT * sum(thinks.value for thinks in thinking) / 2
+        earned = 4 + PAUSES_PER_THOUGHT * sum(thinks.value for thinks in thinking) / 2
         if now >= next_at and stops < min(most, earned) and len(stopped) < len(workers) // 2:
             thinkers = rng.random() < THINKERS
             victims = [
