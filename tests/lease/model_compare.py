@@ -53,6 +53,9 @@ COMMANDS: dict[str, Any] = {
     "open_session": commands.OpenSession,
     "close_session": commands.CloseSession,
     "expire": commands.Expire,
+    "handover": commands.Handover,
+    "park": commands.Park,
+    "unpark": commands.Unpark,
     "tick": commands.Tick,
 }
 
@@ -63,6 +66,8 @@ def command_of(plain: Row) -> Any:
     fields = {name: plain[name] for name in kind.__struct_fields__}
     if "items" in fields:
         fields["items"] = [commands.ExpireItem(**item) for item in fields["items"]]
+    if fields.get("progress") is not None:
+        fields["progress"] = commands.ProgressNote(**fields["progress"])
     return kind(**fields)
 
 

@@ -72,6 +72,38 @@ them, and a break ends all of them in one entry."""
 RENEWED_TOLD_MAX: Final = 16
 """The renewal of a session is told of each of its leases if it has no more than these."""
 
+PROGRESS_STEP_BYTES_MAX: Final = 128
+"""Greatest length of a progress note's step in bytes of UTF-8."""
+
+PROGRESS_TEXT_BYTES_MAX: Final = 512
+"""Greatest length of a progress note's text in bytes of UTF-8."""
+
+PROGRESS_MS_MIN: Final = 1_000
+PROGRESS_MS_MAX: Final = 86_400_000
+"""Within how long a lease may demand progress."""
+
+PARK_MS_MIN: Final = 1_000
+PARK_MS_MAX: Final = 30 * 86_400_000
+"""For how long a lease may be parked."""
+
+CLOSE_AT_ONCE_MAX: Final = 500
+"""Most leases and waiters of a session that its closing ends in the same entry."""
+
+SET_KEYS_MAX: Final = 64
+"""Most keys of one acquire."""
+
+SET_PATIENCE_MS: Final = 10_000
+"""For so long a waiting set of keys lets others pass it; from then on each of its keys is kept for it."""
+
+SETS_PASSED_MAX: Final = 100
+"""Most waiting sets of keys that are passed on the way to a waiter behind them."""
+
+LISTING_STEPS_MAX: Final = 5_000
+"""Most held keys that one page of a listing looks at."""
+
+DROPS_PER_ENTRY_MAX: Final = 500
+"""Most dead waiters that one entry drops from queues in passing; the reaper comes for the others."""
+
 HOLDERS_NAMED_MAX: Final = 10
 """Most holders, and most waiters, that an answer to an acquire names."""
 

@@ -2,6 +2,7 @@
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event, EventKind
+from tenure_cluster.lease.indexes import KeyRef
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Lease, Revision, Tenant, TenantId
 
@@ -13,7 +14,7 @@ class InvariantBroken(Exception):
 class Step:
     """What the functions of the machine share while one command is applied."""
 
-    __slots__ = ("events", "now_ms", "table", "wall_ms")
+    __slots__ = ("drops_left", "events", "now_ms", "serving", "table", "unserved", "wall_ms")
 
     def __init__(self, table: LeaseTable, now_ms: ClusterTime, wall_ms: int) -> None:
         self.table = table
@@ -21,6 +22,11 @@ class Step:
         """The effective time of the command: the greatest stamp so far, this entry's included."""
         self.wall_ms = wall_ms
         self.events: list[Event] = []
+        self.unserved: dict[KeyRef, None] = {}
+        """Keys that may have come free for a waiter, in the order in which they were touched."""
+        self.serving = False
+        self.drops_left = limits.DROPS_PER_ENTRY_MAX
+        """How many dead waiters may still be dropped in passing."""
 
     def counters(self, tenant: TenantId) -> Tenant:
         """The tenant's counters. Its name is the one string that all values of the tenant share."""
@@ -64,10 +70,10 @@ class Step:
             kind, lease.tenant, lease.key, lease.owner, lease.token, detail, lease.mode, lease.slot
         )
 
-    def tokens_left(self, tenant: TenantId) -> bool:
-        """Whether another token can be minted."""
+    def tokens_left(self, tenant: TenantId, count: int = 1) -> bool:
+        """Whether so many more tokens can be minted."""
         counters = self.table.tenants.get(tenant)
-        return counters is None or counters.last_token < limits.TOKEN_MAX
+        return (counters.last_token if counters is not None else 0) + count <= limits.TOKEN_MAX
 
     def mint(self, tenant: TenantId) -> FencingToken:
         """The tenant's next fencing token; tokens_left() must hold."""

@@ -21,9 +21,12 @@ from tenure_cluster.service.requests import (
     CloseSessionRequest,
     CommitRequest,
     DeleteRecordRequest,
+    HandoverRequest,
     OpenSessionRequest,
+    ParkRequest,
     ReleaseRequest,
     RenewRequest,
+    UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
 
@@ -135,11 +138,40 @@ def _acquire(ask: Ask, request: AcquireRequest, mint: Callable[[], str], wall_ms
         if_held=request.if_held,
         metadata=request.metadata,
         wall_ms=wall_ms,
+        progress_ms=request.progress_ms or 0,
     )
 
 
 def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    note = request.progress
     return commands.Renew(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        session_id=request.session_id,
+        ttl_ms=request.ttl_ms,
+        wall_ms=wall_ms,
+        progress=commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
+    )
+
+
+def _handover(ask: Ask, request: HandoverRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Handover(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        to_session_id=request.to_session_id,
+        new_lease_id=mint(),
+        wall_ms=wall_ms,
+    )
+
+
+def _park(ask: Ask, request: ParkRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Park(
+        tenant=ask.tenant, lease_id=request.lease_id, limit_ms=request.limit_ms, wall_ms=wall_ms
+    )
+
+
+def _unpark(ask: Ask, request: UnparkRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Unpark(
         tenant=ask.tenant,
         lease_id=request.lease_id,
         session_id=request.session_id,
@@ -149,7 +181,9 @@ def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: in
 
 
 def _release(ask: Ask, request: ReleaseRequest, mint: Callable[[], str], wall_ms: int) -> Command:
-    return commands.Release(tenant=ask.tenant, lease_id=request.lease_id, wall_ms=wall_ms)
+    return commands.Release(
+        tenant=ask.tenant, lease_id=request.lease_id, wall_ms=wall_ms, whole_set=request.whole_set
+    )
 
 
 def _abandon(ask: Ask, request: AbandonRequest, mint: Callable[[], str], wall_ms: int) -> Command:
@@ -209,6 +243,9 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], Command
     AcquireRequest: _acquire,
     RenewRequest: _renew,
     ReleaseRequest: _release,
+    HandoverRequest: _handover,
+    ParkRequest: _park,
+    UnparkRequest: _unpark,
     AbandonRequest: _abandon,
     BreakRequest: _break,
     CommitRequest: _commit,
