@@ -133,5 +133,7 @@ class Passing(Writes):
             self.put_last(lease)
         lease["revision"] = self.tell(lease, "unparked")
         state = self.state_of_key(tenant, lease["key"])
+        if not self.blocked(tenant, lease["key"]):
+            state["blocked_until_ms"] = 0
         self.raise_floor(state, lease["slot"], lease["token"], lease["lease_id"], lease["owner"])
         return {"is": "Unparked", "grant": model.shown(lease), "replayed": False}
