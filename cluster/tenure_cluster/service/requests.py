@@ -269,5 +269,18 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
 }
 """Every operation of the service by its name: what batches and forwarding may name."""
 
-BATCH_OPERATIONS = frozenset({"acquire", "renew", "release", "abandon", "break", "validate", "commit"})
+BATCH_OPERATIONS = frozenset(
+    {
+        "acquire",
+        "renew",
+        "release",
+        "handover",
+        "park",
+        "unpark",
+        "abandon",
+        "break",
+        "validate",
+        "commit",
+    }
+)
 """The operations that a batch may hold. An acquire in a batch must have ``wait_ms`` 0."""

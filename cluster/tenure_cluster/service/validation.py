@@ -1,8 +1,8 @@
 """Whether a decoded request may be asked at all: forms and bounds that its type can't say.
 
 Checked before anything is proposed, so that nothing outside the bounds is ever in the log. A wrong form is
-`invalid`; a value or length outside its bound is `out_of_range` and names the bound; what this version does
-not do yet is `unsupported`. Each names the path of the fault.
+`invalid`; a value or length outside its bound is `out_of_range` and names the bound. Each names the path of
+the fault.
 """
 
 import base64
