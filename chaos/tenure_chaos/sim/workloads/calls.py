@@ -17,6 +17,8 @@ A = TypeVar("A")
 
 TOLD_BY_A_REFUSAL: Final = (
     "reason",
+    "cause",
+    "key",
     "floor",
     "last_token",
     "last_seq",
