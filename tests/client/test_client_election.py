@@ -105,7 +105,7 @@ async def test_cancelling_leaves_the_office(cluster: FakeCluster, client: Client
 
 async def test_observers_see_who_leads(cluster: FakeCluster, client: Client) -> None:
     election = client.election(OFFICE)
-    seen = election.observe(interval=0.001)
+    seen = election.observe()
     assert await anext(seen) is None
     async with client.lease(OFFICE, owner="a"):
         leader = await anext(seen)

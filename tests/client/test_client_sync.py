@@ -166,7 +166,7 @@ def test_an_election_is_run_and_observed(cluster: FakeCluster, client: SyncClien
     assert election.leader() is None
     assert election.run(lambda: "led") == "led"
     assert election.run(lambda held: held.token) == 2
-    observed = election.observe(interval=0.001)
+    observed = election.observe()
     assert next(observed) is None
     with client.lease("scheduler", owner="b"):
         leader = next(observed)
