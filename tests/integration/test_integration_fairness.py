@@ -1,0 +1,152 @@
+"""Fairness on three real nodes, judged by what the watchers are told: nobody is passed, nobody starves."""
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from any_node import AnyNode
+from live_cluster import LiveCluster, until
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+READERS: Final = 12
+READ_S: Final = 0.05
+WRITERS: Final = 8
+ENDS: Final = frozenset({"released", "expired", "broken", "handed_over"})
+
+WAITERS: Final = int(os.environ.get("TENURE_TEST_QUEUE", "100"))
+LEADER_CHANGES: Final = 3
+
+
+async def read_without_pause(nodes: AnyNode, name: str, read: list[str]) -> None:
+    """Hold for a moment and come again, for as long as the test lasts."""
+    for number in itertools.count():
+        owner = f"{name}-{number}"
+        lease = await nodes.acquired("k", owner, mode="shared", wait_ms=20_000)
+        read.append(owner)
+        await asyncio.sleep(READ_S)
+        await nodes.ok("release", lease_id=lease["lease_id"])
+
+
+async def test_a_writer_among_readers_without_pause_waits_only_for_those_who_are_there(
+    tmp_path: Path,
+) -> None:
+    """Between a writer's place in the queue and its grant nobody is granted, and those end who were there."""
+    async with LiveCluster(tmp_path, durability="os") as cluster:
+        urls = [node.url for node in cluster.nodes.values()]
+        read: list[str] = []
+        readers = [
+            asyncio.create_task(read_without_pause(AnyNode(urls, number), f"r{number}", read))
+            for number in range(READERS)
+        ]
+        nodes = AnyNode(urls)
+
+        async def readers_came() -> bool:
+            for reader in readers:
+                if reader.done():
+                    reader.result()
+            return len(read) >= came
+
+        for number in range(WRITERS):
+            came = len(read) + READERS
+            await until(readers_came, 30.0, f"{READERS} more readers", 0.01)
+            lease = await nodes.acquired("k", f"w{number}", wait_ms=20_000)
+            await nodes.ok("release", lease_id=lease["lease_id"])
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        told = await nodes.told("k")
+
+    holders: set[tuple[str, int]] = set()
+    present: set[tuple[str, int]] | None = None
+    waits: list[int] = []
+    for event in told:
+        who = (event["owner"], event["token"])
+        writes = event["owner"].startswith("w")
+        if event["kind"] == "queue_joined" and writes:
+            present = set(holders)
+        elif event["kind"] == "granted":
+            if present is not None:
+                assert writes, f"{who} was granted before a writer that waited"
+                waits.append(len(present))
+                present = None
+            assert not (writes and holders), f"{who} was granted beside {holders}"
+            holders.add(who)
+        elif event["kind"] in ENDS:
+            holders.remove(who)
+            assert present is None or who in present
+    assert present is None
+    # A writer that finds nobody is granted at once; among so many readers that is the exception.
+    assert len(waits) >= WRITERS / 2
+    assert max(waits) > 1
+
+
+async def test_waiters_are_served_in_their_order_through_changes_of_leader(tmp_path: Path) -> None:
+    """T52, T55: the queue is replicated state. The leader is killed while a part of the queue is left; each
+    waiter asks on, at any node, and is granted once, when those before it have been."""
+    async with LiveCluster(tmp_path, durability="os") as cluster:
+        urls = [node.url for node in cluster.nodes.values()]
+        nodes = AnyNode(urls)
+        holder = await nodes.acquired("q", "holder")
+        names = [f"w{number:03}" for number in range(WAITERS)]
+        for position, name in enumerate(names, 1):
+            body = waiter(name)
+            status, answer = await nodes.sure("acquire", **body, wait_ms=10)
+            assert (status, answer["position"]) == (202, position)
+        served: list[tuple[str, int]] = []
+        waiting = [
+            asyncio.create_task(wait_and_release(AnyNode(urls, number), name, served))
+            for number, name in enumerate(names)
+        ]
+        await nodes.ok("release", lease_id=holder["lease_id"])
+        leaders = []
+        for change in range(1, LEADER_CHANGES + 1):
+            goal = WAITERS * change // (LEADER_CHANGES + 1)
+
+            async def so_far(goal: int = goal) -> bool:
+                for task in waiting:
+                    if task.done():
+                        task.result()
+                return len(served) >= goal
+
+            await until(so_far, 120.0, f"{goal} served", 0.005)
+            leader = await cluster.leader()
+            cluster.kill(leader)
+            leaders.append((leader.node_id, len(served)))
+            cluster.start(leader)
+            await cluster.ready()
+        began_s = time.monotonic()
+        await asyncio.gather(*waiting)
+        figures = {"killed_after": leaders, "rest_s": round(time.monotonic() - began_s, 1)}
+        print(json.dumps(figures))  # noqa: T201 -- shown when the test is run by hand
+        told = await nodes.told("q")
+
+    assert [name for name, _ in served] == names
+    tokens = [token for _, token in served]
+    assert tokens == sorted(set(tokens))
+    assert [event["owner"] for event in told if event["kind"] == "queue_joined"] == names
+    assert [event["owner"] for event in told if event["kind"] == "granted"] == ["holder", *names]
+    assert [event for event in told if event["kind"] in ("queue_left", "expired", "broken")] == []
+    assert leaders[0][1] < WAITERS / 2  # the kills came while the queue was served
+    assert leaders[-1][1] < WAITERS
+
+
+def waiter(name: str) -> dict[str, Any]:
+    return {"key": "q", "owner": name, "ttl_ms": 60_000, "request_id": name}
+
+
+async def wait_and_release(nodes: AnyNode, name: str, served: list[tuple[str, int]]) -> None:
+    """Ask until granted, then hand on."""
+    while True:
+        status, answer = await nodes.sure("acquire", **waiter(name), wait_ms=20_000)
+        if status == 200:
+            break
+        assert status == 202, (name, status, answer)
+    served.append((name, answer["lease"]["token"]))
+    await asyncio.sleep(0.02)
+    await nodes.ok("release", lease_id=answer["lease"]["lease_id"])
