@@ -103,13 +103,19 @@ async def test_leaving_the_block_leaves_a_parked_lease_parked_for_whoever_has_it
 async def test_a_lease_that_was_broken_while_parked_is_lost_and_the_body_is_told(
     cluster: FakeCluster, client: Client
 ) -> None:
-    with pytest.raises(tenure.LeaseLost) as lost:
+    handles: list[tenure.Held] = []
+
+    async def body() -> None:
         async with client.lease(KEY, owner="a") as held:
+            handles.append(held)
             await held.park(3600)
             await client.break_(KEY, reason="the customer has called")
             await held.unpark()
+
+    with pytest.raises(tenure.LeaseLost) as lost:
+        await body()
     assert lost.value.reason == "broken"
-    assert held.lost.is_set()
+    assert handles[0].lost.is_set()
     assert cluster.left() == ([], [])
 
 
@@ -140,11 +146,12 @@ async def test_unpark_finds_out_what_became_of_parking_that_was_not_answered(clu
                     await held.park(3600)
             else:
                 # It has not even arrived, but nobody can know that.
-                with cluster.pause(), pytest.raises(tenure.OutcomeUnknown):
-                    parking = asyncio.create_task(held.park(3600))
+                parking = asyncio.create_task(held.park(3600))
+                with cluster.pause():
                     await asyncio.sleep(0.05)
                     cluster.clock.jump(1)
-                    await parking
+                    with pytest.raises(tenure.OutcomeUnknown):
+                        await parking
             assert held.state is State.PARKED
             await held.unpark()
             assert held.state is State.HELD
