@@ -29,6 +29,7 @@ class Model(Passing):
         self.time = max(self.time, at_ms)
         self.wall = command["wall_ms"]
         self.events = []
+        self.grants_left = self.bounds["grants"]
         self.forget()
         return getattr(self, command["op"])(command), self.events
 
@@ -37,7 +38,7 @@ class Model(Passing):
         session = self.session(tenant, session_id)
         if self.alive(session) and session is not None and not session["private"]:
             return None
-        expired = session is not None and not session["private"]
+        expired = session is not None and not session["private"] and not session["closed"]
         if expired or (session is None and first(self.over, tenant=tenant, session_id=session_id)):
             return {"is": "SessionExpired"}
         return {"is": "NoSession"}
@@ -586,9 +587,14 @@ class Model(Passing):
         return {"is": "SessionClosed", "leases": self.close(session)}
 
     def close(self, session: Row) -> int:
-        """End a session with all it has; how many live leases that were."""
+        """End a session with all it has; how many live leases that were. Of one that has much it ends only
+        the time: then all that it has is over, and is taken away as what has expired is."""
         owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
         waiters = sorted(matching(self.waiters, **owned), key=lambda row: row["ticket"])
+        held = len(matching(self.leases, **owned))
+        if held + sum(len(row["keys"]) for row in waiters) > self.bounds["close"]:
+            session |= {"closed": True, "deadline_ms": self.time}
+            return held
         for waiter in waiters:
             self.leave(waiter, "session_closed")
         for waiter in waiters:
@@ -607,31 +613,37 @@ class Model(Passing):
         self.endings_left = self.bounds["endings"]
         ended = 0
         for item in c["items"][: self.bounds["endings"]]:
-            if self.endings_left <= 0:
+            if self.full():
                 break
             if self.expire_one(item):
                 ended += 1
                 self.endings_left -= 1
         return {"is": "Done", "ended": ended}
 
+    def full(self) -> bool:
+        """Whether enough has come of an Expire."""
+        much = self.endings_left <= 0 or self.grants_left <= 0
+        return much or len(self.events) >= self.bounds["events"]
+
     def expire_session(self, session: Row) -> bool:
         """End an expired session and all it has; false if there was too much of it for one command."""
         owned = {"tenant": session["tenant"], "session_id": session["session_id"]}
         why_left = "silent" if session["private"] else "session_expired"
+        why_left = "session_closed" if session["closed"] else why_left
         bounded = not session["private"]
         while waiters := sorted(matching(self.waiters, **owned), key=lambda row: row["ticket"]):
-            if bounded and self.endings_left <= 0:
+            if bounded and self.full():
                 return False
             self.leave(waiters[0], why_left)
             self.settle(waiters[0]["tenant"], waiters[0]["keys"][0])
             self.endings_left -= bounded
         while leases := matching(self.leases, **owned):
-            if bounded and self.endings_left <= 0:
+            if bounded and self.full():
                 return False
             self.settle(leases[0]["tenant"], leases[0]["key"])
             self.endings_left -= bounded
         self.sessions = [row for row in self.sessions if row is not session]
-        if bounded:
+        if bounded and not session["closed"]:
             self.remember(self.over, owned | {"at_ms": self.time}, "ended")
         return True
 

@@ -92,7 +92,8 @@ class Ledger:
         elif event.kind == "parked":
             self.parked[event.tenant, event.key, event.slot] = event.token
         elif event.kind in ENDED_BY:
-            demand(op in ENDED_BY[event.kind], f"{op} told {event.kind}")
+            may_end = ENDED_BY["expired"] if event.detail == "session_closed" else ENDED_BY[event.kind]
+            demand(op in may_end, f"{op} told {event.kind}")
             demand(event.token in present, f"token {event.token} ended and did not hold")
             present.remove(event.token)
         self.check_together(where, present)

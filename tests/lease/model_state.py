@@ -26,9 +26,14 @@ BOUNDS = {
     "answers": 1_000_000,
     "idle_keys": 100_000,
     "endings": 500,
+    "grants": 1_000,
+    "events": 1_000,
+    "close": 500,
 }
 """How much there may be: tokens of a tenant, waiters of a key, memories of ended leases (likewise of
-requests given up and of expired sessions), of op_ids, idle keys, endings by one Expire."""
+requests given up and of expired sessions), of op_ids, idle keys, endings by one Expire; leases granted to
+waiters and events from which on an entry leaves the rest to another, what is ended by closing a session at
+once."""
 
 
 class State:
@@ -54,6 +59,7 @@ class State:
         self.events: list[Row] = []
         self.touched: list[tuple[str, str]] = []
         self.endings_left = 0
+        self.grants_left = 0
 
     # What is there.
 
@@ -94,6 +100,8 @@ class State:
         if waiter["poll_deadline_ms"] <= self.time:
             return "silent"
         session = self.session(waiter["tenant"], waiter["session_id"])
+        if session is not None and session["closed"]:
+            return "session_closed"
         return "" if self.alive(session) else "session_expired"
 
     def alive(self, session: Row | None) -> bool:
@@ -180,12 +188,22 @@ class State:
             waiter = first([row for row in self.queue(tenant, key) if row not in passed])
             if waiter is None:
                 return
+            if self.grants_left <= 0:
+                self.put_off(tenant, key)
+                return
             if self.is_its_turn(waiter, key):
                 self.grant_waiter(waiter)
             elif self.steps_aside(waiter):
                 passed.append(waiter)
             else:
                 return
+
+    def put_off(self, tenant: str, key: str) -> None:
+        """Enough was granted. A grace period that ends now lets the reaper go on with a key; one who holds
+        it alone will do so by its end."""
+        if not any(row["mode"] == "exclusive" for row in self.holders(tenant, key)):
+            state = self.state_of_key(tenant, key)
+            state["blocked_until_ms"] = max(state["blocked_until_ms"], self.time, 1)
 
     def steps_aside(self, waiter: Row) -> bool:
         return len(waiter["keys"]) > 1 and self.time < waiter["queued_ms"] + SET_PATIENCE_MS
@@ -393,6 +411,7 @@ class State:
 
     def grant_waiter(self, waiter: Row) -> None:
         self.waiters.remove(waiter)
+        self.grants_left -= len(waiter["keys"])
         until = self.time + CLAIM_WINDOW_MS
         if waiter["private"]:
             session = self.session(waiter["tenant"], waiter["session_id"])
@@ -419,6 +438,9 @@ class State:
 
     def finish(self, lease: Row, reason: str, detail: str = "") -> None:
         """End a lease and put that into the event stream; the key is not handed on yet."""
+        session = self.session(lease["tenant"], lease["session_id"])
+        if reason == "expired" and session is not None and session["closed"]:
+            reason = detail = "session_closed"
         kind = reason if reason in ("expired", "broken", "handed_over") else "released"
         if reason == "expired" and self.deadline(lease) == lease["progress_until_ms"]:
             detail = "no_progress"

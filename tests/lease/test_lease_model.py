@@ -79,7 +79,8 @@ MARKS = [
 MARK_MIN = 20
 MARK_MIN_AT_BOUNDS = 10
 
-NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 1}
+NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
+NARROW |= {"grants": 1, "events": 2, "close": 2}
 """Bounds that random histories reach, and the limits of the machine that they stand for."""
 
 LIMITS = {
@@ -89,6 +90,9 @@ LIMITS = {
     "answers": "OPERATIONS_MAX",
     "idle_keys": "IDLE_KEYS_MAX",
     "endings": "EXPIRE_BATCH_MAX",
+    "grants": "GRANTS_PER_ENTRY_MAX",
+    "events": "EVENTS_PER_EXPIRE_MAX",
+    "close": "CLOSE_AT_ONCE_MAX",
 }
 
 

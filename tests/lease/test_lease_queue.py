@@ -245,6 +245,23 @@ def test_of_many_dead_waiters_an_entry_drops_a_bounded_number(
     assert entries <= 10
 
 
+def test_a_dead_waiter_that_asks_again_among_many_dead_ones_waits_anew_and_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DROPS_PER_ENTRY_MAX", 2)
+    world.acquire("k", "A", ttl_ms=600_000)
+    for number in range(6):
+        world.acquire("k", f"W{number}", request=f"w{number}", wait=True)
+    world.wait(limits.WAITER_SILENCE_MS)
+    again = expect(results.Waiting, world.acquire("k", "W4", request="w4", wait=True))
+    assert world.kinds() == ["queue_left"] * 3 + ["queue_joined"]
+    assert world.queue("k") == ["W2", "W3", "W5", "W4"]
+    assert again.position == 4
+    world.wait(1)
+    world.expire()
+    assert world.queue("k") == ["W4"]
+
+
 def test_waiters_of_dead_sessions_are_dropped_in_bounded_numbers_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,9 @@ def acquire(step: Step, asked: Acquire) -> Result:
         if not waiter_dead(step, waiter):
             return _poll(step, waiter)
         settle(step, tenant, waiter.keys[0])
+        if ref in table.waiters:
+            # One of more dead waiters than an entry drops in passing. It must not be there beside the new one.
+            _leave(step, waiter)
     if asked.session_id is not None:
         session = find_session(step, tenant, asked.session_id)
         if not isinstance(session, Session):

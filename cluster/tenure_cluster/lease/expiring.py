@@ -27,11 +27,11 @@ THAW_STEPS_MAX: Final = 500
 
 
 def expire(step: Step, asked: Expire) -> Done:
-    """End what is due. At most EXPIRE_BATCH_MAX leases and waiters end in one entry; the reaper asks
-    again for the rest."""
+    """End what is due. At most EXPIRE_BATCH_MAX items, leases and waiters of explicit sessions end in one
+    entry, and fewer if much comes of them; the reaper asks again for the rest."""
     batch = _Batch(step)
     for item in asked.items[: limits.EXPIRE_BATCH_MAX]:
-        if batch.endings_left <= 0:
+        if batch.full():
             break
         if item.deadline_ms <= step.now_ms:
             batch.end(item)
@@ -45,6 +45,9 @@ class _Batch:
         self.step = step
         self.ended = 0
         self.endings_left = limits.EXPIRE_BATCH_MAX
+
+    def full(self) -> bool:
+        return self.endings_left <= 0 or self.step.full()
 
     def end(self, item: ExpireItem) -> None:
         match item.kind:
@@ -85,14 +88,14 @@ class _Batch:
         table = self.step.table
         ref = (session.tenant, session.session_id)
         while waiters := table.indexes.session_waiters.get(ref):
-            if self.endings_left <= 0:
+            if self.full():
                 return
             waiter = table.waiters[next(iter(waiters))]
             drop_waiter(self.step, waiter, "session_closed" if session.closed else "session_expired")
             serve(self.step, waiter.tenant, waiter.keys[0])
             self.endings_left -= 1
         while leases := table.indexes.session_leases.get(ref):
-            if self.endings_left <= 0:
+            if self.full():
                 return
             expire_lease(self.step, table.leases[(session.tenant, next(iter(leases)))])
             self.endings_left -= 1

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.events import EventKind
+from tenure_cluster.lease.indexes import KeyQueue, KeyRef
 from tenure_cluster.lease.liveness import drop_dead, lease_live, waiter_dead
 from tenure_cluster.lease.results import Holder
 from tenure_cluster.lease.step import InvariantBroken, Step
@@ -161,14 +162,24 @@ def may_pass(step: Step, tenant: TenantId, session_id: SessionId | None, others_
 
 def all_step_aside(step: Step, tenant: TenantId, key: Key, ahead_of: int | None = None) -> bool:
     """Whether all who wait for a key, or all before a ticket, let others pass."""
-    table = step.table
-    queue = table.key_queue(tenant, key)
+    queue = step.table.key_queue(tenant, key)
     if queue is None:
         return True
     count = len(queue) if ahead_of is None else queue.position(ahead_of) - 1
-    if count > limits.SETS_PASSED_MAX:
-        return False
-    return all(steps_aside(step, table.waiters[queue.at(place)]) for place in range(count))
+    return count <= limits.SETS_PASSED_MAX and count <= _leading_sets(step, (tenant, key), queue)
+
+
+def _leading_sets(step: Step, ref: KeyRef, queue: KeyQueue) -> int:
+    """How many waiters at the head of a queue let others pass, counted no further than is asked for. Kept for
+    the entry: each of many sets that wait for the same keys asks for it."""
+    known = step.leading_sets.get(ref)
+    if known is None:
+        known, waiters = 0, step.table.waiters
+        places = min(len(queue), limits.SETS_PASSED_MAX)
+        while known < places and steps_aside(step, waiters[queue.at(known)]):
+            known += 1
+        step.leading_sets[ref] = known
+    return known
 
 
 def _free_slot(table: LeaseTable, tenant: TenantId, key: Key) -> int:
@@ -335,6 +346,7 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
     if state is None:
         raise InvariantBroken(f"held key {key!r} without state")
     table.remove_lease(ref, lease, ended)
+    step.changed((lease.tenant, key))
     session_ref = (tenant, lease.session_id)
     if lease.private and not table.lease_count(*session_ref):
         table.remove_session(session_ref)
@@ -378,6 +390,9 @@ def _serve_key(step: Step, tenant: TenantId, key: Key) -> None:
         waiter = table.waiters[queue.at(place) if place else queue.head()]
         if waiter_dead(step, waiter):
             return  # more of them than this entry may drop
+        if step.grants_left <= 0 or step.looks_left <= 0:
+            _put_off(step, tenant, key)
+            return
         if _is_its_turn(step, waiter, key):
             _grant_waiter(step, waiter)
         elif place < limits.SETS_PASSED_MAX and steps_aside(step, waiter):
@@ -386,35 +401,61 @@ def _serve_key(step: Step, tenant: TenantId, key: Key) -> None:
             return
 
 
+def _put_off(step: Step, tenant: TenantId, key: Key) -> None:
+    """The entry has done enough for waiters. The reaper goes on with this key, because a grace period of it
+    ends just now; and so does whatever command comes to the key before. A key that has never been held, where
+    a set keeps others waiting, gets a state for that, without a guard."""
+    holder = step.table.holder(tenant, key)
+    if holder is not None and holder.mode == EXCLUSIVE:
+        return
+    state = step.table.key_state(tenant, key)
+    if state is None:
+        state = KeyState(step.counters(tenant).tenant, key, EXCLUSIVE, 0, {}, None, 0, -1)
+    step.table.put_key_state(replace(state, blocked_until_ms=max(state.blocked_until_ms, step.now_ms, 1)))
+
+
 def _is_its_turn(step: Step, waiter: Waiter, served: Key) -> bool:
     """Whether all that a waiter wants is free for it now: there is room, and nobody before it can't be
     passed. ``served`` is settled; its other keys are looked at in their order, and settled on the way."""
     table = step.table
     tenant = waiter.tenant
-    if not step.tokens_left(tenant, len(waiter.keys)):
+    if not step.tokens_left(tenant, len(waiter.keys)) or step.is_stuck(waiter.ticket):
         return False
+    step.looks_left -= 1
     for key in waiter.keys:
         if key != served:
+            step.looks_left -= 1
             told = len(step.events)
             bury(step, tenant, key)
             drop_dead(step, tenant, key)
             if len(step.events) > told:
                 step.unserved[(tenant, key)] = None
-        if blocked_until(step, tenant, key) or not has_room(table, tenant, key, (waiter.mode, waiter.slots)):
-            return False
+        room = has_room(table, tenant, key, (waiter.mode, waiter.slots))
+        if not room or blocked_until(step, tenant, key):
+            return _stuck(step, waiter, key)
         queue = table.key_queue(tenant, key)
         if queue is None or queue.tickets[0] == waiter.ticket:
             continue
-        session_id = None if waiter.private else waiter.session_id
-        if not all_step_aside(step, tenant, key, waiter.ticket) or not may_pass(step, tenant, session_id, 1):
+        if not all_step_aside(step, tenant, key, waiter.ticket):
+            return _stuck(step, waiter, key)
+        if not may_pass(step, tenant, None if waiter.private else waiter.session_id, 1):
             return False
     return True
+
+
+def _stuck(step: Step, waiter: Waiter, key: Key) -> bool:
+    if len(waiter.keys) > 1:
+        step.note_stuck(waiter.ticket, (waiter.tenant, key))
+    return False
 
 
 def _grant_waiter(step: Step, waiter: Waiter) -> None:
     table = step.table
     claim_deadline_ms = step.now_ms + limits.CLAIM_WINDOW_MS
     table.remove_waiter(waiter)
+    step.grants_left -= len(waiter.keys)
+    for key in waiter.keys:
+        step.changed((waiter.tenant, key))
     ref = (waiter.tenant, waiter.session_id)
     if waiter.private:
         table.replace_session(ref, replace(table.sessions[ref], deadline_ms=claim_deadline_ms))

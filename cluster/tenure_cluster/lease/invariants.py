@@ -159,8 +159,8 @@ def _check_key(table: LeaseTable, state: KeyState) -> None:
         _broken(f"{name} is marked idle and in use, or neither")
     if state.idle_since_ms > table.time_ms:
         _broken(f"{name} became idle in the future")
-    if not state.guards:
-        _broken(f"{name} has no guard")
+    if not state.guards and table.holder(state.tenant, state.key) is not None:
+        _broken(f"{name} is held and has no guard")
     for guard in state.guards.values():
         if not 0 <= guard.last_token <= guard.floor <= counters.last_token:
             _broken(f"{name} has a guard beyond the tokens that were minted")

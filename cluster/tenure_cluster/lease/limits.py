@@ -87,7 +87,7 @@ PARK_MS_MAX: Final = 30 * 86_400_000
 """For how long a lease may be parked."""
 
 CLOSE_AT_ONCE_MAX: Final = 500
-"""Most leases and waiters of a session that its closing ends in the same entry."""
+"""Most leases and keys of waiters of a session that its closing ends in the same entry."""
 
 SET_KEYS_MAX: Final = 64
 """Most keys of one acquire."""
@@ -109,6 +109,17 @@ HOLDERS_NAMED_MAX: Final = 10
 
 HOUSEKEEPING_STEPS_MAX: Final = 1_000
 """Most expired memories that one command sweeps away, so that no entry holds the loop for long."""
+
+GRANTS_PER_ENTRY_MAX: Final = 1_000
+"""From so many leases on that one entry has granted to waiters, it grants no more; the reaper goes on with
+the keys that it has come to."""
+
+LOOKS_PER_ENTRY_MAX: Final = 10_000
+"""At so many keys of waiters one entry looks to see whether they are free. More than the keys of all sets
+that are passed in one queue, so that an entry that begins with a key comes to its end."""
+
+EVENTS_PER_EXPIRE_MAX: Final = 1_000
+"""From so many events on an Expire command leaves the rest of its items to the next."""
 
 EXPIRE_BATCH_MAX: Final = 500
 """Most items of one Expire command, and most leases that one of its sessions loses in it."""

@@ -44,6 +44,7 @@ def drop_waiter(step: Step, waiter: Waiter, cause: str) -> None:
     if waiter.private:
         table.remove_session((tenant, waiter.session_id))
     for key in waiter.keys:
+        step.changed((tenant, key))
         refresh_idleness(step, tenant, key)
         if len(waiter.keys) > 1:
             step.unserved[(tenant, key)] = None

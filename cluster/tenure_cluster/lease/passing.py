@@ -70,6 +70,7 @@ def handover(step: Step, asked: Handover) -> Result:
         return TokensExhausted()
     if waiter is not None:
         table.remove_waiter(waiter)
+        step.changed((tenant, key))
     owner = waiter.owner if waiter is not None else session.owner
     slots = table.keys[(tenant, key)].slots if lease.mode == PERMIT else 0
     life = lease.life or NO_LIFE

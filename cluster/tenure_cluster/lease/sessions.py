@@ -213,11 +213,11 @@ def close_session(step: Step, asked: CloseSession) -> Result:
     table = step.table
     ref = (session.tenant, session.session_id)
     held = table.lease_count(*ref)
-    if held + len(table.indexes.session_waiters.get(ref, ())) > limits.CLOSE_AT_ONCE_MAX:
+    waiters = [table.waiters[waiter_ref] for waiter_ref in table.indexes.session_waiters.get(ref, ())]
+    if held + sum(len(waiter.keys) for waiter in waiters) > limits.CLOSE_AT_ONCE_MAX:
         table.close_session(ref, replace(session, closed=True, deadline_ms=step.now_ms))
         return SessionClosed(held)
     # Its waiters first, or it would be granted what it hands on.
-    waiters = [table.waiters[waiter_ref] for waiter_ref in table.indexes.session_waiters.get(ref, ())]
     for waiter in waiters:
         drop_waiter(step, waiter, "session_closed")
     for waiter in waiters:

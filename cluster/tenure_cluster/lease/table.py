@@ -184,9 +184,11 @@ class LeaseTable:
 
     def replace_lease(self, ref: LeaseRef, lease: Lease) -> None:
         """The lease of the same id with other contents; its key, session and request are the same."""
+        before = self.leases.get(ref)
         self.leases[ref] = lease
         self.indexes.add_lease(lease)
-        self._watch_progress(ref, lease)
+        if before is None or before.life is None or not before.life.progress_deadline_ms:
+            self._watch_progress(ref, lease)  # else it is watched: its deadline only moves on
 
     def move_lease(self, ref: LeaseRef, lease: Lease, moved: Lease) -> None:
         """Put a lease into another session; its key and its request with its scope are the same. It becomes
