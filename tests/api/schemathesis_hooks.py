@@ -39,6 +39,9 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
         body["wait_ms"] = wait_ms % 100
     if type(ttl_ms) is int and ttl_ms > 0 and ttl_ms % 4:
         body["ttl_ms"] = 3_000 + ttl_ms % 60_000
+    progress = body.get("progress")
+    if isinstance(progress, dict):
+        body["progress"] = {name: _printable(value) for name, value in progress.items()}
     if isinstance(body.get("owner"), str) and len(body["owner"]) % 4:
         body = {name: _printable(value) for name, value in body.items()}
         slots = body.get("slots")

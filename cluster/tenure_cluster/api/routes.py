@@ -77,6 +77,8 @@ _SESSION = "$response.body#/session/session_id"
 _GRANTED_LINKS = (
     Link("renew", {"lease_id": f"{_LEASE}lease_id"}),
     Link("release", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("park", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("handover", {"lease_id": f"{_LEASE}lease_id"}),
     Link("commit", {"key": f"{_LEASE}key", "lease_id": f"{_LEASE}lease_id", "token": f"{_LEASE}token"}),
     Link("validate", {"key": f"{_LEASE}key", "token": f"{_LEASE}token"}),
     Link("get_lease", {"key": f"{_LEASE}key"}),
@@ -366,9 +368,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(*WRITE_CALL, "quota"),
         example={"owner": "agent-a", "ttl_ms": 30000},
         links={
-            200: tuple(
-                Link(operation, {"session_id": _SESSION})
-                for operation in ("acquire", "renew", "get_session", "close_session")
+            200: (
+                *(
+                    Link(operation, {"session_id": _SESSION})
+                    for operation in ("acquire", "renew", "unpark", "get_session", "close_session")
+                ),
+                Link("handover", {"to_session_id": _SESSION}),
             )
         },
     ),
