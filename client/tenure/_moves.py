@@ -105,7 +105,7 @@ class Moves:
     async def _park(self, held: Held, limit_ms: int) -> None:
         async with self._one_at_a_time:
             calls, session, member = held._client._calls, held._session, held._member
-            call = calls.call(_requests.park(lease_id=held.lease_id, limit_ms=limit_ms))
+            call = calls.call(_requests.park(lease_id=held.lease_id, limit_ms=limit_ms, token=held.token))
             try:
                 answer = await calls.perform(call)
             except LeaseLost as lost:
@@ -153,7 +153,7 @@ class Moves:
     async def _taken_up(self, held: Held, session: KeptSession) -> Answer[Passed] | None:
         """The answer; None if the session was found to be over."""
         calls = held._client._calls
-        request = _requests.unpark(lease_id=held.lease_id, session_id=session.session_id)
+        request = _requests.unpark(lease_id=held.lease_id, session_id=session.session_id, token=held.token)
         try:
             answer = await calls.perform(calls.call(request))
         except LeaseLost as lost:

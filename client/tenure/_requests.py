@@ -134,14 +134,15 @@ def handover(*, lease_id: str, to_session_id: str) -> Request[answers.Passed]:
     return _post("handover", answers.Passed, body, repeatable=True)
 
 
-def park(*, lease_id: str, limit_ms: int) -> Request[answers.Passed]:
-    return _post("park", answers.Passed, {"lease_id": lease_id, "limit_ms": limit_ms}, repeatable=True)
+def park(*, lease_id: str, limit_ms: int, token: int | None = None) -> Request[answers.Passed]:
+    body = {"lease_id": lease_id, "limit_ms": limit_ms, "token": token}
+    return _post("park", answers.Passed, body, repeatable=True)
 
 
 def unpark(
-    *, lease_id: str, session_id: str | None = None, ttl_ms: int | None = None
+    *, lease_id: str, session_id: str | None = None, ttl_ms: int | None = None, token: int | None = None
 ) -> Request[answers.Passed]:
-    body = {"lease_id": lease_id, "session_id": session_id, "ttl_ms": ttl_ms}
+    body = {"lease_id": lease_id, "session_id": session_id, "ttl_ms": ttl_ms, "token": token}
     return _post("unpark", answers.Passed, body, repeatable=True)
 
 

@@ -143,11 +143,13 @@ class World:
         new = new if new is not None else self.fresh_id("handed")
         return self.apply(commands.Handover(TENANT, lease, to, new, self.wall_ms))
 
-    def park(self, lease: str, limit_ms: int = 3_600_000) -> results.Result:
-        return self.apply(commands.Park(TENANT, lease, limit_ms, self.wall_ms))
+    def park(self, lease: str, limit_ms: int = 3_600_000, token: int | None = None) -> results.Result:
+        return self.apply(commands.Park(TENANT, lease, limit_ms, self.wall_ms, token))
 
-    def unpark(self, lease: str, session: str | None = None, ttl_ms: int | None = None) -> results.Result:
-        return self.apply(commands.Unpark(TENANT, lease, session, ttl_ms, self.wall_ms))
+    def unpark(
+        self, lease: str, session: str | None = None, ttl_ms: int | None = None, token: int | None = None
+    ) -> results.Result:
+        return self.apply(commands.Unpark(TENANT, lease, session, ttl_ms, self.wall_ms, token))
 
     def release(self, lease: str, tenant: str = TENANT, *, whole_set: bool = False) -> results.Result:
         return self.apply(commands.Release(tenant, lease, self.wall_ms, whole_set))

@@ -185,3 +185,29 @@ def test_a_parked_lease_can_be_broken_and_released(two: World) -> None:
     two.park("two")
     assert two.release("two") == results.Released(False)
     assert two.table.session(TENANT, "two") is None
+
+
+def test_a_parking_that_comes_late_does_not_park_what_was_taken_up_since(two: World) -> None:
+    held = two.granted("k", "A", lease="one")
+    two.park("one", 5_000, token=held.lease.token)
+    taken = expect(results.Unparked, two.unpark("one", token=held.lease.token)).grant
+    assert two.park("one", 5_000, token=held.lease.token) == results.StaleToken(taken.lease.token)
+    assert expect(results.Unparked, two.unpark("one", token=held.lease.token)).grant == taken
+
+
+def test_taking_up_what_was_not_parked_yet_keeps_the_parking_out(two: World) -> None:
+    held = two.granted("k", "A", session="a", lease="one")
+    taken = expect(results.Unparked, two.unpark("one", "a", token=held.lease.token))
+    assert (taken.replayed, two.kinds()) == (False, ["unparked"])
+    assert taken.grant.lease.token > held.lease.token
+    assert taken.grant.session.session_id == "a"
+    assert two.park("one", token=held.lease.token) == results.StaleToken(taken.grant.lease.token)
+    assert two.commit(held) != two.commit(taken.grant)
+
+
+def test_a_taking_up_that_comes_late_does_not_take_up_what_was_parked_since(two: World) -> None:
+    held = two.granted("k", "A", lease="one")
+    two.park("one", token=held.lease.token)
+    taken = expect(results.Unparked, two.unpark("one", token=held.lease.token)).grant
+    two.park("one", token=taken.lease.token)
+    assert two.unpark("one", token=held.lease.token) == results.StaleToken(taken.lease.token)

@@ -139,6 +139,7 @@ PROBLEMS = [
         "mode_conflict",
         {"key": "k", "present": "permit", "asked": "permit", "present_slots": 2, "asked_slots": 3},
     ),
+    (results.StaleToken(9), "stale_token", {"floor": 9}),
     (results.GuardConflict("once", "current"), "mode_conflict", {"present": "once", "asked": "current"}),
     (results.Lost("broken"), "lost", {"reason": "broken"}),
     (results.Lost("broken", "gone"), "lost", {"reason": "broken", "cause": "gone"}),

@@ -201,23 +201,26 @@ class Handover(_Command, frozen=True, tag=13):
 
 class Park(_Command, frozen=True, tag=14):
     """Keep a lease without heartbeats for ``limit_ms`` from now, outside of its session. It keeps its id and
-    its token, and does not count as live for commits."""
+    its token, and does not count as live for commits. With ``token`` only if that is the lease's still."""
 
     tenant: TenantId
     lease_id: LeaseId
     limit_ms: int
     wall_ms: int
+    token: int | None = None
 
 
 class Unpark(_Command, frozen=True, tag=15):
     """Take up a parked lease again, with a new token: in an explicit session, or by itself with ``ttl_ms``,
-    or with the TTL that it had."""
+    or with the TTL that it had. With ``token``, that of the lease when it was parked, nothing that was asked
+    under that token takes effect later: a lease that has it, and is not parked, gets a new one too."""
 
     tenant: TenantId
     lease_id: LeaseId
     session_id: SessionId | None
     ttl_ms: int | None
     wall_ms: int
+    token: int | None = None
 
 
 Command: TypeAlias = (

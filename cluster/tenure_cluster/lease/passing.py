@@ -6,8 +6,9 @@ others.
 
 A parked lease waits for a human: it leaves its session, because nobody will send heartbeats for it, and is
 kept by a private session of its own until a limit. Its id stays, so whoever keeps it can take the lease up
-again; then it gets a new token, so that nothing written before the pause can come after it. The scope of the
-request that made the lease is kept with it (see Lease.scope), because its session is another now.
+again; then it gets a new token, so that nothing written before the pause can come after it. Both name the
+token, so that a request which was delayed on its way can't park a lease that was taken up since. The scope of
+the request that made the lease is kept with it (see Lease.scope), because its session is another now.
 """
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from tenure_cluster.lease.results import (
     ModeConflict,
     Parked,
     Result,
+    StaleToken,
     TokensExhausted,
     Unparked,
     Unsupported,
@@ -131,6 +133,8 @@ def park(step: Step, asked: Park) -> Result:
     lease = find_lease(step, asked.tenant, asked.lease_id)
     if isinstance(lease, Lost):
         return lease
+    if asked.token is not None and asked.token != lease.token:
+        return StaleToken(lease.token)
     if lease.mode == SHARED or lease.in_set:
         return Unsupported("a shared lease, or one of a set, can't be parked")
     if lease.claim_deadline_ms:
@@ -164,6 +168,22 @@ def _private_session(step: Step, lease: Lease, ttl_ms: int) -> Session:
     )
 
 
+def _not_parked(step: Step, lease: Lease, asked: Unpark) -> Result:
+    """A lease that is not parked is answered as it is. If it has the token yet that it was to be parked with,
+    the parking may still come: a new token keeps it out."""
+    table, ref = step.table, (lease.tenant, lease.lease_id)
+    fixed = lease.mode == SHARED or lease.in_set or lease.claim_deadline_ms
+    if asked.token != lease.token or fixed:
+        return Unparked(table.grant_of(lease), True)
+    if not step.tokens_left(lease.tenant):
+        return TokensExhausted()
+    taken = replace(lease, token=step.mint(lease.tenant))
+    taken = replace(taken, revision=step.tell("unparked", taken))
+    table.replace_lease(ref, taken)
+    raise_floor(step, taken)
+    return Unparked(table.grant_of(taken), False)
+
+
 def unpark(step: Step, asked: Unpark) -> Result:
     """Take up a parked lease again. One that is not parked is answered as it is."""
     if asked.ttl_ms is not None and (asked.session_id is not None or not 0 < asked.ttl_ms <= DURATION_MS_MAX):
@@ -173,7 +193,9 @@ def unpark(step: Step, asked: Unpark) -> Result:
     if isinstance(lease, Lost):
         return lease
     if not lease.parked:
-        return Unparked(table.grant_of(lease), True)
+        return _not_parked(step, lease, asked)
+    if asked.token is not None and asked.token != lease.token:
+        return StaleToken(lease.token)
     serve(step, lease.tenant, lease.key)
     tenant, ref = lease.tenant, (lease.tenant, lease.lease_id)
     life = lease.life or NO_LIFE

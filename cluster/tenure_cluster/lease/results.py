@@ -239,6 +239,12 @@ class Unparked(_Result, frozen=True, tag=31):
     replayed: bool
 
 
+class StaleToken(_Result, frozen=True, tag=32):
+    """Refused: the lease has been taken up since with this token, and what was asked is of before."""
+
+    token: FencingToken
+
+
 Result: TypeAlias = (
     Granted
     | Waiting
@@ -268,4 +274,5 @@ Result: TypeAlias = (
     | HandedOver
     | Parked
     | Unparked
+    | StaleToken
 )

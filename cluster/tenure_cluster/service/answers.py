@@ -328,6 +328,11 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
         lease=lease_body(result.grant, now_ms, for_holder=True)
     ),
     results.Unparked: _unparked,
+    results.StaleToken: lambda result, ask, now_ms: Problem(
+        "stale_token",
+        f"the lease has been taken up since, its token is {result.token}",
+        {"floor": result.token},
+    ),
     results.Released: lambda result, ask, now_ms: ReleasedReply(
         status="already_released" if result.already else "released"
     ),

@@ -166,7 +166,11 @@ def _handover(ask: Ask, request: HandoverRequest, mint: Callable[[], str], wall_
 
 def _park(ask: Ask, request: ParkRequest, mint: Callable[[], str], wall_ms: int) -> Command:
     return commands.Park(
-        tenant=ask.tenant, lease_id=request.lease_id, limit_ms=request.limit_ms, wall_ms=wall_ms
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        limit_ms=request.limit_ms,
+        wall_ms=wall_ms,
+        token=request.token,
     )
 
 
@@ -177,6 +181,7 @@ def _unpark(ask: Ask, request: UnparkRequest, mint: Callable[[], str], wall_ms: 
         session_id=request.session_id,
         ttl_ms=request.ttl_ms,
         wall_ms=wall_ms,
+        token=request.token,
     )
 
 

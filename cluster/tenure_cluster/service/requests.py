@@ -125,7 +125,10 @@ class HandoverRequest(_Request, frozen=True, kw_only=True):
 
 
 class ParkRequest(_Request, frozen=True, kw_only=True):
+    """With ``token`` only if it is the lease's still: a request that was delayed then does nothing."""
+
     lease_id: Id
+    token: Token | None = None
     limit_ms: Annotated[
         int,
         Meta(
@@ -136,9 +139,11 @@ class ParkRequest(_Request, frozen=True, kw_only=True):
 
 
 class UnparkRequest(_Request, frozen=True, kw_only=True):
-    """At most one of ``session_id`` and ``ttl_ms``; without either the lease has the TTL that it had."""
+    """At most one of ``session_id`` and ``ttl_ms``; without either the lease has the TTL that it had.
+    ``token`` is the lease's from before it was parked: nothing that was asked under it takes effect later."""
 
     lease_id: Id
+    token: Token | None = None
     session_id: Id | None = None
     ttl_ms: DurationMs | None = None
 

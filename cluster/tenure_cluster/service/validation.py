@@ -219,8 +219,10 @@ def _progress(note: ProgressNote) -> Problem | None:
 
 
 def _park(request: ParkRequest, bounds: Leases) -> Problem | None:
-    return _id("$.lease_id", request.lease_id) or _number(
-        "$.limit_ms", request.limit_ms, limits.PARK_MS_MIN, limits.PARK_MS_MAX, "ms"
+    return (
+        _id("$.lease_id", request.lease_id)
+        or (None if request.token is None else _token(request.token))
+        or _number("$.limit_ms", request.limit_ms, limits.PARK_MS_MIN, limits.PARK_MS_MAX, "ms")
     )
 
 
@@ -229,6 +231,7 @@ def _unpark(request: UnparkRequest, bounds: Leases) -> Problem | None:
         return _invalid("$.ttl_ms", "can't be given with session_id: the session has its own")
     return (
         _id("$.lease_id", request.lease_id)
+        or (None if request.token is None else _token(request.token))
         or _optional_id("$.session_id", request.session_id)
         or (None if request.ttl_ms is None else _ttl(request.ttl_ms, bounds))
     )
