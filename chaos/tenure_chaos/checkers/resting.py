@@ -32,8 +32,8 @@ def a_handover_leaves_no_gap(facts: Facts) -> Findings:
 
 
 def taking_up_brings_a_new_token(facts: Facts) -> Findings:
-    """3: who takes up a parked lease gets a token above the one that it had, and nobody but a parked one's
-    holder does.
+    """3: who takes up a parked lease gets a token above the one that it had; and only who named that token is
+    given one though it was not parked, or not yet.
     """
     looked = 0
     for life in facts.lives:
@@ -44,7 +44,7 @@ def taking_up_brings_a_new_token(facts: Facts) -> Findings:
         if after is None or after.token <= life.token:
             token = after.token if after is not None else 0
             yield Wrong(f"effect {life.ended} takes up {life.name} with token {token}", life.key)
-        elif not life.parked:
+        elif not life.parked and facts.effects[life.ended].fields.get("token") != life.token:
             yield Wrong(f"effect {life.ended} takes up {life.name}, which was not parked", life.key)
     return looked
 
