@@ -602,6 +602,8 @@ class Model(Passing):
                 self.settle(waiter["tenant"], key)
         closed = 0
         for lease in matching(self.leases, **owned):
+            if self.lease(lease["tenant"], lease["lease_id"]) is None:
+                continue  # a grant that nobody claimed, found dead as its key was settled
             dead = self.dead(lease)
             self.finish(lease, "expired" if dead else "session_closed", "" if dead else "session_closed")
             closed += not dead
@@ -611,6 +613,7 @@ class Model(Passing):
 
     def expire(self, c: Row) -> Row:
         self.endings_left = self.bounds["endings"]
+        self.ended_items = []
         ended = 0
         for item in c["items"][: self.bounds["endings"]]:
             if self.full():
@@ -618,6 +621,7 @@ class Model(Passing):
             if self.expire_one(item):
                 ended += 1
                 self.endings_left -= 1
+                self.ended_items.append(item["kind"])
         return {"is": "Done", "ended": ended}
 
     def full(self) -> bool:

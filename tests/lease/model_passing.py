@@ -74,6 +74,8 @@ class Passing(Writes):
         if lease is None:
             lost: Row = model.lost(c["tenant"], c["lease_id"])
             return lost
+        if c["token"] is not None and c["token"] != lease["token"]:
+            return {"is": "StaleToken", "token": lease["token"]}
         if lease["mode"] == "shared" or lease["set"]:
             return {"is": "Unsupported"}
         if lease["claim_deadline_ms"]:
@@ -110,7 +112,9 @@ class Passing(Writes):
             lost: Row = model.lost(tenant, c["lease_id"])
             return lost
         if not lease["parked_ttl_ms"]:
-            return {"is": "Unparked", "grant": model.shown(lease), "replayed": True}
+            return self.not_parked(lease, c["token"])
+        if c["token"] is not None and c["token"] != lease["token"]:
+            return {"is": "StaleToken", "token": lease["token"]}
         self.settle(tenant, lease["key"])
         if name is not None:
             refusal = model.no_session(tenant, name) or self.unfit(lease, name)
@@ -131,9 +135,25 @@ class Passing(Writes):
         else:
             lease["session_id"] = name
             self.put_last(lease)
+        return self.unparked(lease)
+
+    def unparked(self, lease: Row) -> Row:
+        """What a lease that has a new token tells, and does to its guard."""
+        model: Any = self
         lease["revision"] = self.tell(lease, "unparked")
-        state = self.state_of_key(tenant, lease["key"])
-        if not self.blocked(tenant, lease["key"]):
+        state = self.state_of_key(lease["tenant"], lease["key"])
+        if not self.blocked(lease["tenant"], lease["key"]):
             state["blocked_until_ms"] = 0
         self.raise_floor(state, lease["slot"], lease["token"], lease["lease_id"], lease["owner"])
         return {"is": "Unparked", "grant": model.shown(lease), "replayed": False}
+
+    def not_parked(self, lease: Row, token: int | None) -> Row:
+        """Nothing is to be taken up. But if the parking may be on its way yet, a new token keeps it out."""
+        model: Any = self
+        can_be_parked = lease["mode"] != "shared" and not lease["set"] and not lease["claim_deadline_ms"]
+        if token != lease["token"] or not can_be_parked:
+            return {"is": "Unparked", "grant": model.shown(lease), "replayed": True}
+        if self.tokens.get(lease["tenant"], 0) >= self.bounds["tokens"]:
+            return {"is": "TokensExhausted"}
+        lease["token"] = self.mint(lease["tenant"])
+        return self.unparked(lease)

@@ -43,7 +43,8 @@ class Ledger:
         self.tokens: dict[str, int] = {}
         self.revisions: dict[str, int] = {}
         self.held: dict[tuple[str, str], list[int]] = {}
-        self.parked: dict[tuple[str, str, int], int] = {}
+        self.at_slot: dict[tuple[str, str, int], int] = {}
+        """The token that was last granted, or taken up with, at each slot."""
         self.leases: dict[Any, tuple[Lease, int]] = {}
         self.waiters: list[Waiter] = []
 
@@ -81,16 +82,16 @@ class Ledger:
             demand(joins or rose, f"token {event.token} did not rise")
             self.tokens[event.tenant] = max(event.token, self.tokens.get(event.tenant, 0))
             present.append(event.token)
+            self.at_slot[event.tenant, event.key, event.slot] = event.token
         elif event.kind == "unparked":
             demand(event.token > self.tokens.get(event.tenant, 0), f"token {event.token} did not rise")
             self.tokens[event.tenant] = event.token
-            demand(
-                self.parked.get((event.tenant, event.key, event.slot)) in present, "unparked, and held not"
-            )
-            present.remove(self.parked.pop((event.tenant, event.key, event.slot)))
-            present.append(event.token)
+            before = self.at_slot.get((event.tenant, event.key, event.slot), 0)
+            demand(before in present, f"a lease without token {before} was unparked")
+            present[present.index(before)] = event.token
+            self.at_slot[event.tenant, event.key, event.slot] = event.token
         elif event.kind == "parked":
-            self.parked[event.tenant, event.key, event.slot] = event.token
+            demand(event.token in present, f"token {event.token} was parked and did not hold")
         elif event.kind in ENDED_BY:
             may_end = ENDED_BY["expired"] if event.detail == "session_closed" else ENDED_BY[event.kind]
             demand(op in may_end, f"{op} told {event.kind}")

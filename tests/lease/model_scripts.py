@@ -427,6 +427,11 @@ class Writer:
 
     def handover(self, choices: Choices, tenant: str) -> Row:
         lease_id, to = self.some_lease_id(choices, tenant), self.some_session_id(choices, tenant)
+        given = [row for row in self.rows(self.model.ended, tenant) if row["reason"] == "handed_over"]
+        if given and choices.chance(15):
+            past = choices.pick(given)
+            heirs = [row for row in self.rows(self.model.leases, tenant) if row["key"] == past["key"]]
+            lease_id, to = past["lease_id"], choices.pick(heirs)["session_id"] if heirs else to
         return {
             "op": "handover",
             "lease_id": lease_id,
@@ -436,12 +441,24 @@ class Writer:
 
     def park(self, choices: Choices, tenant: str) -> Row:
         lease_id = self.some_lease_id(choices, tenant)
-        return {"op": "park", "lease_id": lease_id, "limit_ms": choices.pick([100_000, 5_000, 250_000])}
+        limit_ms = choices.pick([100_000, 5_000, 250_000])
+        token = self.some_token(choices, tenant, lease_id)
+        return {"op": "park", "lease_id": lease_id, "limit_ms": limit_ms, "token": token}
+
+    def some_token(self, choices: Choices, tenant: str, lease_id: str) -> int | None:
+        """None, the lease's own, or one of before."""
+        lease = self.model.lease(tenant, lease_id)
+        if lease is None:
+            return choices.pick([None, 1])
+        return choices.pick([None, lease["token"], lease["token"], max(1, lease["token"] - 1)])
 
     def unpark(self, choices: Choices, tenant: str) -> Row:
         parked = [row["lease_id"] for row in self.rows(self.model.leases, tenant) if row["parked_ttl_ms"]]
-        lease_id = choices.pick(parked) if parked else self.some_lease_id(choices, tenant)
-        command = {"op": "unpark", "lease_id": lease_id, "session_id": None, "ttl_ms": None}
+        lease_id = (
+            choices.pick(parked) if parked and not choices.chance(10) else self.some_lease_id(choices, tenant)
+        )
+        command: Row = {"op": "unpark", "lease_id": lease_id, "session_id": None, "ttl_ms": None}
+        command["token"] = self.some_token(choices, tenant, lease_id)
         if choices.chance(50):
             command["session_id"] = self.some_session_id(choices, tenant)
         elif choices.chance(50):
@@ -471,7 +488,7 @@ OPERATIONS = _weighted(
     (Writer.expire, 4),
     (Writer.handover, 2),
     (Writer.park, 2),
-    (Writer.unpark, 2),
+    (Writer.unpark, 3),
 )
 """What a step's first byte picks: what more depends on more often, the plainest first."""
 

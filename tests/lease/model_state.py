@@ -59,6 +59,7 @@ class State:
         self.events: list[Row] = []
         self.touched: list[tuple[str, str]] = []
         self.endings_left = 0
+        self.ended_items: list[str] = []
         self.grants_left = 0
 
     # What is there.

@@ -74,7 +74,7 @@ def acquire(step: Step, asked: Acquire) -> Result:
             return _poll(step, waiter)
         settle(step, tenant, waiter.keys[0])
         if ref in table.waiters:
-            # One of more dead waiters than an entry drops in passing. It must not be there beside the new one.
+            # One of more dead waiters than an entry drops in passing. It must not stay beside the new one.
             _leave(step, waiter)
     if asked.session_id is not None:
         session = find_session(step, tenant, asked.session_id)
