@@ -191,6 +191,17 @@ def test_a_parked_lease_is_taken_up_after_its_limit() -> Story:
     return story
 
 
+@breaks(5)
+def test_a_lease_is_parked_for_a_token_that_it_has_no_more() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", ttl_ms=2_000)
+    story.park(grant, 20_000)
+    taken = story.take_up(grant)
+    story.park(taken, 20_000)
+    story.effects[-1].fields["token"] = grant.token
+    return story
+
+
 # -- 6: one believer at a time
 
 

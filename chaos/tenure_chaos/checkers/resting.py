@@ -51,7 +51,7 @@ def taking_up_brings_a_new_token(facts: Facts) -> Findings:
 
 def parked_leases_end_at_their_limit(facts: Facts) -> Findings:
     """5: a parked lease keeps its key until its limit, and no longer: from then on it can neither be taken up
-    nor renewed, parked again nor handed over.
+    nor parked again. It is parked only by who names the token that it has then, if any is named.
     """
     looked = 0
     for life in facts.lives:
@@ -60,7 +60,9 @@ def parked_leases_end_at_their_limit(facts: Facts) -> Findings:
             looked += 1
             told = facts.session_deadline_ms((life.key[0], life.session_at(n)), n)
             until = limits[place + 1][0] if place + 1 < len(limits) else life.ended
-            if told != due_ms:
+            if facts.effects[n].fields.get("token", life.token) not in (None, life.token):
+                yield Wrong(f"effect {n} parks {life.name} for a token of before", life.key)
+            elif told != due_ms:
                 yield Wrong(
                     f"effect {n} parks {life.name} until {due_ms}, and tells that it ends at {told}", life.key
                 )
