@@ -197,10 +197,9 @@ def list_(
         console.json({"leases": leases, "next": more})
     elif leases:
         rows = [
-            [le.key, le.owner, str(le.token), mode_text(le), le.state, format_ms(le.expires_in_ms)]
-            for le in leases
+            [le.key, le.owner, str(le.token), mode_text(le), format_ms(le.expires_in_ms)] for le in leases
         ]
-        console.table(["KEY", "OWNER", "TOKEN", "MODE", "STATE", "EXPIRES IN"], rows)
+        console.table(["KEY", "OWNER", "TOKEN", "MODE", "EXPIRES IN"], rows)
     else:
         console.note("no leases" + (f" with prefix {prefix!r}" if prefix else ""))
     if more is not None:
@@ -241,8 +240,9 @@ def parse_metadata(items: tuple[str, ...]) -> dict[str, str]:
 
 
 def mode_text(lease: Holder) -> str:
-    """The mode, with the slot of a permit."""
-    return f"permit, slot {lease.slot}" if lease.mode == "permit" else lease.mode
+    """The mode, with the slot of a permit, and whether it is parked."""
+    mode = f"permit, slot {lease.slot}" if lease.mode == "permit" else lease.mode
+    return f"{mode}, parked" if lease.state == "parked" else mode
 
 
 def grant_text(what: str, grant: Grant) -> str:
