@@ -4,8 +4,8 @@ Everything random is drawn here and goes into the command, and the stamp is this
 moment of proposing. Nothing that a caller sent is a time.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 from tenure_cluster.lease import commands
 from tenure_cluster.lease.commands import Command
@@ -58,21 +58,22 @@ class Proposer:
         """Propose what `ask` asks for."""
         self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then)
 
-    def ask_all(self, asks: Iterable[tuple[Ask, Callable[[RaftOutcome], None]]]) -> None:
-        """Propose what several ask for that came together, with one stamp. What becomes of each is told as
-        consensus tells it: whoever is told gives it to `settled`."""
-        propose, mint = self._raft.propose, self._mint
-        at_ms, wall_ms = self._raft.now_ms(), self._wall_ms()
-        for ask, then in asks:
-            self.pending += 1
-            propose(
-                at_ms, commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)), then
-            )
+    def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome], None]) -> None:
+        """Propose what several ask for that came together, with one stamp. What becomes of them is told as
+        consensus tells it, for a part of them each time: whoever is told gives it to `settled`."""
+        self.pending += len(asks)
+        mint, wall_ms = self._mint, self._wall_ms()
+        encoded = [
+            commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)) for ask in asks
+        ]
+        self._raft.propose_all(self._raft.now_ms(), encoded, then)
 
-    def settled(self, outcome: RaftOutcome) -> Settled:
-        """What a proposal of `ask_all` came to; to be called once for each."""
-        self.pending -= 1
-        return outcome.result if type(outcome) is Applied else _without_result(outcome)
+    def settled(self, count: int, outcome: RaftOutcome) -> Sequence[Settled]:
+        """What so many proposals of `ask_all` came to; to be called once for each time that one was told."""
+        self.pending -= count
+        if type(outcome) is Applied:
+            return cast("Sequence[Settled]", outcome.result)
+        return [_without_result(outcome)] * count
 
     def claim(self, tenant: str, lease_id: str, then: Then) -> None:
         """Confirm a grant on behalf of a waiter that is connected."""
