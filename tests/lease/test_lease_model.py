@@ -92,7 +92,7 @@ MARK_MIN = 20
 MARK_MIN_AT_BOUNDS = 10
 
 NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
-NARROW |= {"grants": 1, "events": 2, "close": 2}
+NARROW |= {"grants": 1, "events": 2, "close": 1}
 """Bounds that random histories reach, and the limits of the machine that they stand for."""
 
 LIMITS = {

@@ -19,8 +19,8 @@ that waits for something itself (may_pass() in holding.py). So no grant ever clo
 
 The search goes depth first from the sessions that the new waiter would wait for, the longest-standing
 first. Leases and waiters that are over at this entry block nobody. It looks at no more than
-DEADLOCK_SEARCH_MAX holders and waiters; a cycle that hides behind more than that is left to be ended by
-time-outs.
+DEADLOCK_SEARCH_MAX holders, waiters and keys of waiting sets; a cycle that hides behind more than that is
+left to be ended by time-outs.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -55,12 +55,15 @@ def find_cycle(step: Step, tenant: TenantId, asked: Acquire) -> list[str] | None
     if ref not in indexes.session_leases and ref not in indexes.session_waiters:
         # Nobody can be waiting for a session that neither holds nor queues: the ordinary case.
         return None
+    steps_left = limits.DEADLOCK_SEARCH_MAX
     for key in asked.keys:
         wait = Wait(session_id, asked.owner, key, asked.mode, None)
         search = _Search(step, tenant, session_id)
         if search.waits_already(key):
             return [wait.owner, key]
+        search.steps_left = steps_left
         cycle = search.path_from(wait)
+        steps_left = search.steps_left
         if cycle is not None and (not search.through_pool or search.hopeless(wait)):
             return cycle
     return None
@@ -80,9 +83,12 @@ def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key:
         if waiter.session_id != session_id and not waiter_dead(step, waiter)
     }
     search = _Search(step, tenant, session_id, others)
+    steps_left = search.steps_left
     for wait in list(search.waits_of(session_id)):
         search = _Search(step, tenant, session_id, others)
+        search.steps_left = steps_left
         cycle = search.path_from(wait) if wait.key != key else None
+        steps_left = search.steps_left
         if cycle is not None and (not search.through_pool or search.hopeless(wait)):
             return cycle
     return None
@@ -138,6 +144,9 @@ class _Search:
                 continue
             self.seen.add(session_id)
             for following in self.waits_of(session_id):
+                if self.steps_left <= 0:
+                    return
+                self.steps_left -= 1
                 yield following._replace(owner=owner)
 
     def waits_of(self, session_id: SessionId) -> Iterator[Wait]:

@@ -125,4 +125,4 @@ EXPIRE_BATCH_MAX: Final = 500
 """Most items of one Expire command, and most leases that one of its sessions loses in it."""
 
 DEADLOCK_SEARCH_MAX: Final = 10_000
-"""Most sessions that the search for a cycle of waiting visits."""
+"""Most holders, waiters and keys of waiting sets that the search for a cycle looks at, for one acquire."""
