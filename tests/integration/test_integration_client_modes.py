@@ -183,6 +183,7 @@ async def test_a_lease_is_handed_over_through_the_death_of_the_leader(
                 except tenure.ClusterUnavailable:
                     assert held.is_held, "certainly not done"
         received = await receiving
+    assert (await other.cluster()).leader not in (leader, None)
     assert held.state is State.RELEASED
     assert received.token > held.token
     assert received.metadata == {"ticket": "42"}
