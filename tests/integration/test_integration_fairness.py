@@ -23,6 +23,11 @@ WAITERS: Final = int(os.environ.get("TENURE_TEST_QUEUE", "100"))
 LEADER_CHANGES: Final = 3
 
 
+SINGLES_PER_KEY: Final = 3
+SET_PATIENCE_MS: Final = 10_000
+"""For so long a waiting set lets others pass it, by cluster time."""
+
+
 async def read_without_pause(nodes: AnyNode, name: str, read: list[str]) -> None:
     """Hold for a moment and come again, for as long as the test lasts."""
     for number in itertools.count():
@@ -84,6 +89,57 @@ async def test_a_writer_among_readers_without_pause_waits_only_for_those_who_are
     # A writer that finds nobody is granted at once; among so many readers that is the exception.
     assert len(waits) >= WRITERS / 2
     assert max(waits) > 1
+
+
+async def hold_without_pause(nodes: AnyNode, key: str, name: str) -> None:
+    for number in itertools.count():
+        lease = await nodes.acquired(key, f"{name}-{number}", wait_ms=20_000)
+        await asyncio.sleep(READ_S)
+        await nodes.ok("release", lease_id=lease["lease_id"])
+
+
+async def test_a_set_among_single_holders_without_pause_reserves_nothing_at_first_and_does_not_starve(
+    tmp_path: Path,
+) -> None:
+    """Its keys are never free together by themselves: somebody waits for each of them all the time."""
+    async with LiveCluster(tmp_path, durability="os") as cluster:
+        urls = [node.url for node in cluster.nodes.values()]
+        singles = [
+            asyncio.create_task(hold_without_pause(AnyNode(urls, number), f"s/{key}", f"{key}{number}"))
+            for key in "ab"
+            for number in range(SINGLES_PER_KEY)
+        ]
+        nodes = AnyNode(urls)
+
+        async def both_are_waited_for() -> bool:
+            for single in singles:
+                if single.done():
+                    single.result()
+            queues = [await nodes.ok("queue", key=f"s/{key}") for key in "ab"]
+            return all(len(queue["waiters"]) >= 1 for queue in queues)
+
+        await until(both_are_waited_for, 30.0, "somebody to wait for each key")
+        asked = {"keys": ["s/a", "s/b"], "owner": "set", "ttl_ms": 60_000, "request_id": "set"}
+        status = 0
+        while status != 200:
+            status, answer = await nodes.sure("acquire", **asked, wait_ms=20_000)
+            assert status in (200, 202), answer
+        for single in singles:
+            single.cancel()
+        await asyncio.gather(*singles, return_exceptions=True)
+        told = await nodes.told("s/")
+
+    joined = next(e for e in told if (e["kind"], e["owner"]) == ("queue_joined", "set"))
+    granted = next(e for e in told if (e["kind"], e["owner"]) == ("granted", "set"))
+    meanwhile = [
+        event
+        for event in told
+        if joined["revision"] < event["revision"] < granted["revision"] and event["kind"] == "granted"
+    ]
+    patient_until_ms = joined["cluster_time_ms"] + SET_PATIENCE_MS
+    passed_by = [event["cluster_time_ms"] for event in meanwhile]
+    assert passed_by, "it kept its keys for itself from the first"
+    assert max(passed_by) <= patient_until_ms
 
 
 async def test_waiters_are_served_in_their_order_through_changes_of_leader(tmp_path: Path) -> None:
