@@ -4,8 +4,8 @@
 
 The agent parks its lease while the human thinks: nobody else can prepare the same payment meanwhile, and no
 process has to run for that. Whoever acts on the approval takes the lease up again, perhaps on another
-machine, and gets a new fencing token: what the agent still had under way when it parked can't be written after
-that. If an operator breaks the lease first, an approval that comes late finds nothing to act on.
+machine, and gets a new fencing token: what the agent still had under way when it parked can't be written
+after that. If an operator breaks the lease first, an approval that comes late finds nothing to act on.
 """
 
 from __future__ import annotations
