@@ -2,9 +2,10 @@
 
     python examples/human_approval.py [ENDPOINTS]
 
-The agent keeps its lease while it waits: renewing costs one heartbeat, whatever the number of its leases. If
-the lease is lost meanwhile, because the machine was suspended or an operator broke it, the wait is cancelled,
-and an approval that comes late finds nobody to act on it. The payment itself carries the fencing token.
+The agent parks its lease while the human thinks: nobody else can prepare the same payment meanwhile, and no
+process has to run for that. Whoever acts on the approval takes the lease up again, perhaps on another
+machine, and gets a new fencing token: what the agent still had under way when it parked can't be written
+after that. If an operator breaks the lease first, an approval that comes late finds nothing to act on.
 """
 
 from __future__ import annotations
@@ -16,36 +17,43 @@ import sys
 import tenure
 from tenure import DEFAULT_ENDPOINTS
 
-
-async def human() -> bool:
-    """Somebody clicks on something."""
-    await asyncio.sleep(0.3)
-    return True
+A_DAY_S = 24 * 3600
 
 
-async def pay(client: tenure.Client, payment: str) -> str:
+async def prepare(endpoints: str, payment: str) -> str:
+    """The agent: it drafts, parks the lease, and ends. What it leaves is the lease's id, for the approver."""
     draft = f"$100 to {payment}"
-    metadata = {"draft": draft, "waiting_for": "approval"}
-    try:
-        async with client.lease(f"payment/{payment}", owner="agent-a", ttl=30, metadata=metadata) as held:
-            approved = await human()
-            if not approved:
-                return "rejected"
+    async with (
+        tenure.connect(endpoints) as client,
+        client.lease(f"payment/{payment}", owner="agent-a", ttl=30, metadata={"draft": draft}) as held,
+    ):
+        await held.progress("waits for approval", text=draft)
+        await held.park(A_DAY_S)
+        return held.lease_id
+
+
+async def approve(endpoints: str, lease_id: str) -> str:
+    """Somebody clicks on something, and this runs wherever that is handled."""
+    async with tenure.connect(endpoints) as client:
+        try:
+            held = await client.take_up(lease_id, owner="approver")
+            draft = held.metadata["draft"]
             await held.commit(draft, mode="once")
-            return f"paid {draft} with token {held.token}"
-    except (tenure.LeaseLost, tenure.CommitRefused) as late:
-        return f"not paid: {late}"
+            await held.release()
+        except (tenure.LeaseLost, tenure.CommitRefused) as late:
+            return f"not paid: {late}"
+        return f"paid {draft} with token {held.token}"
 
 
 async def main(endpoints: str) -> None:
-    async with tenure.connect(endpoints) as client:
-        sys.stdout.write(await pay(client, f"42-{secrets.token_hex(4)}") + "\n")
+    lease_id = await prepare(endpoints, f"42-{secrets.token_hex(4)}")
+    sys.stdout.write(await approve(endpoints, lease_id) + "\n")
 
-        waiting = asyncio.create_task(pay(client, "43"))
-        while await client.get("payment/43") is None:  # noqa: ASYNC110 -- it looks until it is there
-            await asyncio.sleep(0.01)
-        await client.break_("payment/43", reason="the customer has called")
-        sys.stdout.write(await waiting + "\n")
+    payment = f"43-{secrets.token_hex(4)}"
+    lease_id = await prepare(endpoints, payment)
+    async with tenure.connect(endpoints) as client:
+        await client.break_(f"payment/{payment}", reason="the customer has called")
+    sys.stdout.write(await approve(endpoints, lease_id) + "\n")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,8 @@ class Belief:
     """How it ended: released, lost, or run out by the client's own clock."""
     tenant: str = DEFAULT_TENANT
     mode: str = "exclusive"
+    place: str = ""
+    """Where it is alone, if that is not the key: its slot of a pool, or its place among readers."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,10 @@ class Watched:
     kind: str
     key: str = ""
     token: int = 0
+    place: str = ""
+    """Where the lease is alone, if that is not the key: a slot of a pool, or a place among readers."""
+    said: str = ""
+    """What else it said: owner, mode, slot and detail; empty if that was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,7 @@ class NodeState:
     records: tuple[tuple[str, int, str], ...] = ()
     """(key, token, value) of every record."""
     floors: tuple[tuple[str, int], ...] = ()
-    """(key, floor) of every guard."""
+    """(key, or slot of a pool as ``key#slot``, floor) of every guard."""
     watches: int = 0
     """How many watches it still serves."""
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from tenure_chaos.sim.crashes import OPERATIONS
 from tenure_chaos.sim.faults.crashing import POINTS
 from tenure_chaos.sim.options import FAULTS, WORK
+from tenure_cluster.lease.events import EventKind
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,49 @@ LEASES: Final = (
     *_same("rot refused", "rot did no harm"),
 )
 
+MODES: Final = _same(
+    "granted exclusive",
+    "granted shared",
+    "granted permit",
+    "writer among readers granted",
+    "writer granted by the last reader",
+    "readers granted by a writer",
+    "readers granted together",
+    "slot handed on",
+    "set granted at once",
+    "set granted after waiting",
+    "set lost",
+    "handed over to a waiter",
+    "handed over to another client",
+    "lease ended without progress",
+    "told that it was lost without progress",
+    "waiting would close a cycle",
+    "chain of several seen",
+    "parked lease seen in a chain",
+)
+
+EVENTS: Final = _same(*(f"event {kind}{told}" for kind in get_args(EventKind) for told in ("", " told")))
+
 CALLS: Final = tuple(
     Mark(f"call {call}", (f"call {call}",))
     for call in (
         "acquire ok",
         "acquire refused held",
         "acquire refused lost",
+        "acquire refused deadlock",
+        "acquire refused mode_conflict",
         "acquire unknown",
         "acquire unavailable overloaded",
         "renew ok",
         "renew refused lost",
         "release ok",
         "release refused lost",
+        "handover ok",
+        "handover refused lost",
+        "park ok",
+        "park refused lost",
+        "unpark ok",
+        "unpark refused lost",
         "abandon ok",
         "break ok",
         "commit ok",
@@ -119,6 +151,8 @@ MARKS: Final[tuple[Mark, ...]] = (
     *CONSENSUS,
     *CLUSTERS,
     *LEASES,
+    *MODES,
+    *EVENTS,
     *CALLS,
     *CHECKED,
     *WATCHES,

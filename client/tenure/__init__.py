@@ -26,9 +26,10 @@ from tenure.errors import (
 if TYPE_CHECKING:
     from tenure._endpoints import DEFAULT_ENDPOINTS
     from tenure._handle import State
+    from tenure._successor import Successor
     from tenure.aio import Client, Held, Lease, connect
-    from tenure.answers import Event, Grant, Holder, LeaseInfo, Queue, Record, Session
-    from tenure.sync import SyncClient, SyncHeld, SyncLease, connect_sync
+    from tenure.answers import Event, EventKind, Grant, Holder, LeaseInfo, Progress, Queue, Record, Session
+    from tenure.sync import SyncClient, SyncHeld, SyncLease, SyncSuccessor, connect_sync
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "ClusterUnavailable",
     "CommitRefused",
     "Event",
+    "EventKind",
     "Grant",
     "Held",
     "Holder",
@@ -48,14 +50,17 @@ __all__ = [
     "LeaseUnavailable",
     "NotAuthorized",
     "OutcomeUnknown",
+    "Progress",
     "Queue",
     "QuotaExceeded",
     "Record",
     "Session",
     "State",
+    "Successor",
     "SyncClient",
     "SyncHeld",
     "SyncLease",
+    "SyncSuccessor",
     "TenureError",
     "connect",
     "connect_sync",
@@ -67,15 +72,19 @@ _LOADED_ON_USE = {
     "Held": "tenure.aio",
     "Lease": "tenure.aio",
     "State": "tenure._handle",
+    "Successor": "tenure._successor",
     "SyncClient": "tenure.sync",
     "SyncHeld": "tenure.sync",
     "SyncLease": "tenure.sync",
+    "SyncSuccessor": "tenure.sync",
     "connect": "tenure.aio",
     "connect_sync": "tenure.sync",
     "Event": "tenure.answers",
+    "EventKind": "tenure.answers",
     "Grant": "tenure.answers",
     "Holder": "tenure.answers",
     "LeaseInfo": "tenure.answers",
+    "Progress": "tenure.answers",
     "Queue": "tenure.answers",
     "Record": "tenure.answers",
     "Session": "tenure.answers",

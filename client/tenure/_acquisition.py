@@ -79,6 +79,8 @@ class Acquisition:
         self._end = begun_at + max(calls.timeout_s, wait_s + calls.attempt_timeout_s if wait_s else 0.0)
         self._callers_id = request_id is not None
         self._request_id = request_id or mint_id()
+        self.new_since: float | None = None
+        """The grant that `run` returned was made after this; None if that is not known."""
         self._call: Call[Acquired] | None = None
         self._has_place = False
         """The cluster has answered that this request is queued or granted, and not yet that it isn't any
@@ -135,6 +137,7 @@ class Acquisition:
     async def _confirmed(self, answer: Answer[Acquired]) -> Answer[list[Grant]] | None:
         """The grants with fresh time; None if one has ended meanwhile and there is time to begin anew."""
         grants = answer.value.grants
+        self.new_since = None if answer.value.replayed else answer.sent_at
         if not grants:
             raise InvalidRequest(code="unsupported", detail="the cluster granted without naming a lease")
         if self._calls.clock() - answer.sent_at <= CONFIRM_AFTER_S:

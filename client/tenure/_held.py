@@ -6,16 +6,34 @@ from collections.abc import Mapping
 
 from tenure._handle import State
 from tenure._kept import KeptSession, Member
-from tenure.answers import Grant
+from tenure.answers import Grant, Progress
 from tenure.errors import LeaseLost
+
+
+class Place:
+    """Where a handle's lease is kept: in which session, and as which of its members. Both change when a
+    parked lease is taken up again."""
+
+    __slots__ = ("member", "session")
+
+    def __init__(self, session: KeptSession, member: Member) -> None:
+        self.session = session
+        self.member = member
 
 
 class Reading:
     """What can be read of a handle, at any time and from any thread. Every read looks at the clock."""
 
-    def __init__(self, session: KeptSession, member: Member) -> None:
-        self._session = session
-        self._member = member
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def _session(self) -> KeptSession:
+        return self._place.session
+
+    @property
+    def _member(self) -> Member:
+        return self._place.member
 
     @property
     def grants(self) -> tuple[Grant, ...]:
@@ -51,6 +69,12 @@ class Reading:
         return self._member.grants[0].slot
 
     @property
+    def found_progress(self) -> Progress | None:
+        """What the holder before had told of its progress, if the lease was handed over or taken up: with
+        ``metadata`` the context to go on from. None for a lease that begins anew."""
+        return self._member.grants[0].progress
+
+    @property
     def lease_id(self) -> str:
         """What renews, releases and commits; keep it to yourself. Of a set, the first key's."""
         return self._member.grants[0].lease_id
@@ -61,7 +85,8 @@ class Reading:
 
     @property
     def state(self) -> State:
-        """HELD, AT_RISK (still held; a renewal has failed or is overdue), LOST or RELEASED, as of now."""
+        """HELD, AT_RISK (still held; a renewal, or the progress that it demands, is overdue), LOST, RELEASED
+        or PARKED, as of now. While a handover or parking is under way it is RELEASED or PARKED already."""
         return self._session.state(self._member)
 
     @property
@@ -73,6 +98,11 @@ class Reading:
     def expires_in(self) -> float:
         """Seconds for which the lease may be believed in if it is not renewed any more; 0 unless held."""
         return self._session.expires_in_s(self._member)
+
+    @property
+    def parked_for(self) -> float:
+        """Seconds for which the lease certainly stays parked; 0 unless it is."""
+        return self._session.parked_for_s(self._member)
 
     @property
     def lost_reason(self) -> str:
@@ -87,7 +117,7 @@ class Reading:
             raise self._loss()
 
     def _loss(self) -> LeaseLost:
-        reason = self.lost_reason or "released"
+        reason = self.lost_reason or ("parked" if self.state is State.PARKED else "released")
         return LeaseLost(reason, detail=f"the lease on {self.key!r} is over: {reason}")
 
     def __repr__(self) -> str:

@@ -83,7 +83,7 @@ class Http:
                 await pool.session.close()
 
     @contextlib.asynccontextmanager
-    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[_Opened]:
         """A GET whose answer comes bit by bit, over a connection of its own. Raises NotSent or NoAnswer, also
         where the answer breaks off."""
         import aiohttp
@@ -104,7 +104,7 @@ class Http:
                 timeout=timeout,
                 trace_request_ctx=_Progress(),
             ) as response:
-                yield response
+                yield _Opened(response)
         except aiohttp.ClientConnectorError as error:
             raise NotSent(_words(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -225,6 +225,21 @@ class _Pool:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
         self.in_use = 0
+
+
+class _Opened:
+    """An answer that goes on."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+
+    async def read(self) -> bytes:
+        return await _read(self._response)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
 
 
 class _Progress:

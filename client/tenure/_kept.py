@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tenure._clock import Clock
+from tenure._demand import Demand
 from tenure._handle import HandleLife, State
 from tenure._validity import Validity
 from tenure.answers import Grant
@@ -85,6 +86,8 @@ class KeptSession:
         self._members: dict[str, Member] = {}
         self._held: Counter[str] = Counter()
         """The keys of the members: a session may have ten thousand."""
+        self._demanding: dict[str, Member] = {}
+        """Those whose leases demand progress."""
         self._uses: Counter[str] = Counter()
         self._retired = False
         self._reason = ""
@@ -136,7 +139,16 @@ class KeptSession:
             return not self._needed(self._clock())
 
     def _needed(self, now: float) -> bool:
-        return bool(self._uses) or any(member.life.is_held(now) for member in self._members.values())
+        return bool(self._uses) or any(member.life.is_kept(now) for member in self._members.values())
+
+    def keeps(self, member: Member) -> bool:
+        """It is one of this session's."""
+        with self._lock:
+            return self._members.get(member.grants[0].lease_id) is member
+
+    @property
+    def is_retired(self) -> bool:
+        return self._retired
 
     @property
     def is_over(self) -> bool:
@@ -151,12 +163,15 @@ class KeptSession:
         sent_at: float,
         notify: Callable[[], None],
         orphaned: Callable[[], bool] = lambda: False,
+        *,
+        new_since: float | None = None,
     ) -> Member:
         """An acquire in the session was answered. ``notify`` is called once if the handle is LOST: from
         any thread, so it must only pass the word on. ``orphaned`` says that nobody is left who could act
-        on the lease."""
+        on the lease. The grants were made after ``new_since``, if that is known."""
         remaining_ms = min(grant.expires_in_ms for grant in grants)
-        life = HandleLife(validity=self.validity)
+        demand = _demand_of(grants, sent_at, new_since, self.validity.rho)
+        life = HandleLife(validity=self.validity, demand=demand)
         member = Member(grants, life, notify, orphaned)
         with self._lock:
             life.granted(sent_at=sent_at, remaining_ms=remaining_ms, now=self._clock(), draw=self._draw())
@@ -164,6 +179,8 @@ class KeptSession:
                 life.given_up(self._reason, self._clock())
             self._members[grants[0].lease_id] = member
             self._held.update(grant.key for grant in grants)
+            if demand is not None:
+                self._demanding[grants[0].lease_id] = member
         self.wake()
         return member
 
@@ -172,6 +189,8 @@ class KeptSession:
         if self._members.get(lease_id) is not member:
             return
         del self._members[lease_id]
+        if self._demanding.get(lease_id) is member:
+            del self._demanding[lease_id]
         for grant in member.grants:
             self._held[grant.key] -= 1
             if self._held[grant.key] <= 0:
@@ -185,11 +204,60 @@ class KeptSession:
         with self._lock:
             return member.life.expires_in_s(self._clock())
 
-    def lose(self, member: Member, reason: str) -> None:
-        """The cluster has said that this lease is over."""
+    def parked_for_s(self, member: Member) -> float:
         with self._lock:
+            return member.life.parked_for_s(self._clock())
+
+    def lose(self, member: Member, reason: str, *, settles: bool = False) -> None:
+        """The cluster has said that this lease is over. ``settles``: that is also what becomes of it if it
+        was set aside."""
+        with self._lock:
+            if settles:
+                member.life.taken_back()
             member.life.lost(reason, self._clock())
         self.tell()
+
+    # -- handing over and parking
+
+    def set_aside(self, member: Member, reads: State) -> State:
+        """A handover or parking of the lease is about to be sent."""
+        with self._lock:
+            return member.life.set_aside(reads, self._clock())
+
+    def take_back(self, member: Member) -> None:
+        """It was certainly not done: the handle is as before."""
+        with self._lock:
+            member.life.taken_back()
+        self.wake()
+        self.tell()
+
+    def passed_on(self, member: Member) -> None:
+        """It is the successor's."""
+        with self._lock:
+            member.life.passed_on()
+            self._forget(member)
+        self.wake()
+
+    def parked(self, member: Member, sent_at: float, remaining_ms: int) -> None:
+        """It is not kept by this session any more, until it is taken up again as a new member."""
+        with self._lock:
+            member.life.parked(sent_at=sent_at, remaining_ms=remaining_ms, now=self._clock())
+            self._forget(member)
+        self.wake()
+
+    def taken_up(self, member: Member) -> None:
+        """Another member keeps the lease from here on."""
+        with self._lock:
+            member.life.taken_up()
+            self._forget(member)
+        self.wake()
+
+    def progressed(self, member: Member, lease: Grant, sent_at: float) -> None:
+        """A renewal of the lease, perhaps with a note of progress, was answered."""
+        with self._lock:
+            if member.life.demand is not None:
+                member.life.demand.told(lease, sent_at=sent_at, now=self._clock())
+        self.wake()
 
     def begin_release(self, member: Member) -> State:
         with self._lock:
@@ -236,7 +304,8 @@ class KeptSession:
                 return Over() if done else Wait(self.validity.valid_until - now)
             if self.validity.renewal_due(now):
                 return Renew(self.validity.renewal_begun(now))
-            return Wait(min(self.validity.renew_at, self.validity.valid_until) - now)
+            demanded = [m.life.demand.until for m in self._demanding.values() if m.life.demand is not None]
+            return Wait(min(self.validity.renew_at, self.validity.valid_until, *demanded) - now)
 
     def renewed(self, sent_at: float, remaining_ms: int) -> None:
         """A renewal that was sent at ``sent_at`` was answered."""
@@ -310,6 +379,16 @@ class KeptSession:
         for member in self._members.values():
             member.told = True
             member.life.forked()
+
+
+def _demand_of(grants: list[Grant], sent_at: float, new_since: float | None, rho: float) -> Demand | None:
+    """The progress that a lease demands, or those of a set, which are told of it together."""
+    if not grants[0].progress_ms:
+        return None
+    demand = Demand(progress_ms=grants[0].progress_ms, rho=rho)
+    shortest = min(grants, key=lambda grant: grant.expires_in_ms)
+    demand.granted(shortest, sent_at=sent_at, new_since=new_since)
+    return demand
 
 
 _ALL: weakref.WeakSet[KeptSession] = weakref.WeakSet()

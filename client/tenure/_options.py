@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from tenure._clock import Clock, now_s
 from tenure._credentials import Credential
@@ -31,6 +32,30 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+
+
+class Opened(Protocol):
+    """An answer that goes on until one of the two sides ends it."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def read(self) -> bytes:
+        """All of it, for one that ends."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Its bytes as they come."""
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A transport that can also open answers that go on."""
+
+    def stream(self, url: str, *, silence_max_s: float) -> AbstractAsyncContextManager[Opened]:
+        """A GET. Raises NotSent or NoAnswer, also where the answer breaks off, or is silent for longer than
+        that."""
 
 
 @dataclass(frozen=True, slots=True)

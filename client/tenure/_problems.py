@@ -34,6 +34,9 @@ NOT_FOUND: Final = frozenset({"not_held", "no_record", "no_session"})
 SESSION_LOOKUPS: Final = frozenset({"session", "close_session"})
 """Calls that ask whether there is such a session. To all others its end is a loss."""
 
+TO_ANOTHER_SESSION: Final = frozenset({"handover"})
+"""Calls that name somebody else's session. Its end is no loss of one's own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -83,6 +86,8 @@ def refusal(call: str, problem: Problem) -> TenureError:
     """The error that an answered refusal of this call is raised as."""
     code, detail, request_id = problem.code, problem.detail, problem.request_id
     members = problem.members
+    if code in ("no_session", "session_expired") and call in TO_ANOTHER_SESSION:
+        return InvalidRequest(code=code, detail=f"the successor's session: {detail}", request_id=request_id)
     if code == "no_session" and call not in SESSION_LOOKUPS:
         return LeaseLost(code, code=code, detail=detail, request_id=request_id)
     if code in NOT_FOUND:
@@ -98,7 +103,8 @@ def refusal(call: str, problem: Problem) -> TenureError:
         )
     if code in ("lost", "session_expired"):
         reason = str(members.get("reason") or ("unknown" if code == "lost" else code))
-        return LeaseLost(reason, code=code, detail=detail, request_id=request_id)
+        cause = str(members.get("cause") or "")
+        return LeaseLost(reason, code=code, detail=detail, request_id=request_id, cause=cause)
     if problem.status == 412 or code == "mode_conflict":
         return CommitRefused(
             code,

@@ -65,6 +65,10 @@ class Renewer:
         """Release a handle whose owner is gone."""
         self._submit(lambda work: work.drop(session, member), otherwise=lambda: None)
 
+    def give_back(self, session: KeptSession, member: Member) -> None:
+        """See to it that nothing of a handle that is over stays with its session, which may live on."""
+        self._submit(lambda work: work.give_back(session, member), otherwise=lambda: None)
+
     def close(self) -> concurrent.futures.Future[None] | None:
         """Stop renewing: every handle that is still held is LOST. The future ends after what is being undone
         was given a little time; None if there is nothing to wait for."""
@@ -196,9 +200,11 @@ class _Work:
         self.release(session, member)
 
     def release(self, session: KeptSession, member: Member) -> None:
-        for grant in member.grants:
-            request = _requests.release(lease_id=grant.lease_id)
-            self.begin_undoing(session, request, lambda reason: session.release_answered(member, reason))
+        request = release_of(member)
+        self.begin_undoing(session, request, lambda reason: session.release_answered(member, reason))
+
+    def give_back(self, session: KeptSession, member: Member) -> None:
+        self.begin_undoing(session, release_of(member), lambda _: None)
 
     async def _undo(
         self, session: KeptSession, request: Request[Any], done: Callable[[str | None], None]
@@ -247,6 +253,11 @@ class _Work:
         self._spawned.add(task)
         task.add_done_callback(self._spawned.discard)
         return task
+
+
+def release_of(member: Member) -> Request[Any]:
+    """What releases a lease, or all of a set in one entry."""
+    return _requests.release(lease_id=member.grants[0].lease_id, whole_set=len(member.grants) > 1)
 
 
 async def _woken(woken: asyncio.Event, seconds: float) -> bool:

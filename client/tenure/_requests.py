@@ -6,7 +6,8 @@ twice would do.
     acquire            only with the same request_id: the cluster finds the same grant
     renew              yes: renewing twice is renewing once
     release            yes: it names one lease, and can't touch a later one
-    handover           never: the second finds the first one's lease gone
+    handover           yes: to the same successor it is answered with its lease
+    park, unpark       yes: parking again counts anew, what is not parked is answered as it is
     abandon            yes: it names one acquire
     commit             only with the same op_id: the cluster repeats its first answer
     break              never: the second could break the successor's lease
@@ -123,13 +124,26 @@ def renew_each(lease_ids: Sequence[str]) -> Request[answers.BatchAnswer]:
     return Request("renew", "POST", "/v1/batch", answers.BatchAnswer, True, False, {"ops": ops})
 
 
-def release(*, lease_id: str) -> Request[answers.Released]:
-    return _post("release", answers.Released, {"lease_id": lease_id}, repeatable=True)
+def release(*, lease_id: str, whole_set: bool = False) -> Request[answers.Released]:
+    body = {"lease_id": lease_id, "whole_set": True if whole_set else None}
+    return _post("release", answers.Released, body, repeatable=True)
 
 
-def handover(*, lease_id: str, to_session_id: str) -> Request[dict[str, Any]]:
+def handover(*, lease_id: str, to_session_id: str) -> Request[answers.Passed]:
     body = {"lease_id": lease_id, "to_session_id": to_session_id}
-    return _post("handover", dict[str, Any], body, repeatable=False)
+    return _post("handover", answers.Passed, body, repeatable=True)
+
+
+def park(*, lease_id: str, limit_ms: int, token: int | None = None) -> Request[answers.Passed]:
+    body = {"lease_id": lease_id, "limit_ms": limit_ms, "token": token}
+    return _post("park", answers.Passed, body, repeatable=True)
+
+
+def unpark(
+    *, lease_id: str, session_id: str | None = None, ttl_ms: int | None = None, token: int | None = None
+) -> Request[answers.Passed]:
+    body = {"lease_id": lease_id, "session_id": session_id, "ttl_ms": ttl_ms, "token": token}
+    return _post("unpark", answers.Passed, body, repeatable=True)
 
 
 def abandon(*, request_id: str, session_id: str | None = None) -> Request[dict[str, Any]]:

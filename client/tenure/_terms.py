@@ -46,6 +46,7 @@ class Terms:
     mode: Mode
     slots: int | None
     grace_ms: int
+    progress_ms: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     shared_session: bool = True
 
@@ -60,6 +61,7 @@ class Terms:
         mode: Mode,
         slots: int | None,
         grace: float,
+        progress: float | None,
         metadata: Mapping[str, str] | None,
         own_session: bool,
     ) -> Terms:
@@ -76,20 +78,23 @@ class Terms:
             mode=mode,
             slots=slots,
             grace_ms=milliseconds(grace, "grace"),
+            progress_ms=milliseconds(progress or 0.0, "progress"),
             metadata=dict(metadata or {}),
             shared_session=not own_session,
         )
 
-    def body(self, session_id: str) -> dict[str, Any]:
-        """The body of the acquire in that session."""
+    def body(self, session_id: str, if_held: Literal["conflict", "return"] = "conflict") -> dict[str, Any]:
+        """The body of the acquire in that session. ``if_held`` is for a lease that the session may have been
+        given already."""
         asked: dict[str, Any] = {"keys": list(self.keys)} if self.is_set else {"key": self.keys[0]}
         return {
             **asked,
             "owner": self.owner,
             "session_id": session_id,
-            "if_held": "conflict",
+            "if_held": if_held,
             "metadata": dict(self.metadata) or None,
             "grace_ms": self.grace_ms or None,
+            "progress_ms": self.progress_ms or None,
             "mode": None if self.mode == "exclusive" else self.mode,
             "slots": self.slots,
         }

@@ -17,9 +17,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from tenure._calls import Calls
-from tenure._http import Http, NoAnswer, NotSent
+from tenure._http import NoAnswer, NotSent
+from tenure._options import Streams
 from tenure._problems import read_problem, refusal
-from tenure.answers import Event
+from tenure.answers import Event, EventKind
 from tenure.errors import InvalidRequest
 
 SILENCE_MAX_S: Final = 20.0
@@ -67,7 +68,7 @@ class Watch:
     async def events(self) -> AsyncGenerator[Event, None]:
         """Events, until the caller has enough. Raises what the cluster refuses for good."""
         http = self._calls.http
-        if not isinstance(http, Http):
+        if not isinstance(http, Streams):
             raise InvalidRequest(code="unsupported", detail="this transport has no streams")
         failures = 0
         while True:
@@ -88,14 +89,14 @@ class Watch:
                 self._calls.endpoints.failed(url, self._calls.clock())
             self._tried.add(url)
 
-    async def _one(self, http: Http, url: str) -> AsyncIterator[Event | None]:
+    async def _one(self, http: Streams, url: str) -> AsyncIterator[Event | None]:
         """What one stream tells, until it ends; None for a sign of life."""
         query: dict[str, Any] = {"prefix": self._prefix} if self._prefix else {}
         if self._after is not None:
             query["from"] = self._after
         if self._began and self._after is None:
             # The first stream broke before it had named a place: nobody knows what came in between.
-            yield Event(revision=0, kind="gap", detail="the watch broke before it had begun")
+            yield Event(revision=0, kind=EventKind.GAP, detail="the watch broke before it had begun")
         target = "/v1/events" + (f"?{urlencode(query)}" if query else "")
         reader = SseReader()
         async with http.stream(url + target, silence_max_s=SILENCE_MAX_S) as response:
@@ -104,14 +105,14 @@ class Watch:
                 if problem.code == "compacted":
                     kept = problem.members.get("revision")
                     self._after = kept if isinstance(kept, int) else None
-                    yield Event(revision=self._after or 0, kind="gap", detail=problem.detail)
+                    yield Event(revision=self._after or 0, kind=EventKind.GAP, detail=problem.detail)
                     return
                 if problem.kind == "answered":
                     raise refusal("events", problem)
                 raise NoAnswer(problem.detail)
             self._began = True
             yield None
-            async for data in response.content.iter_any():
+            async for data in response.chunks():
                 for place, kind, body in reader.feed(data):
                     if place.isdigit():
                         self._after = int(place)

@@ -15,7 +15,7 @@ import logging
 import os
 import ssl
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -24,13 +24,16 @@ from tenure._acquisition import Acquisition, mint_id
 from tenure._credentials import Credential
 from tenure._endpoints import DEFAULT_ENDPOINTS
 from tenure._handle import State
-from tenure._held import Reading
-from tenure._kept import KeptSession
+from tenure._held import Place, Reading
+from tenure._kept import KeptSession, Member
+from tenure._moves import Moves
 from tenure._options import ATTEMPT_TIMEOUT_S, TIMEOUT_S, Options
-from tenure._renewer import Renewer
+from tenure._protocol import Answer
+from tenure._renewer import Renewer, release_of
 from tenure._requests import Request
 from tenure._sessions import Sessions
-from tenure._terms import TTL_S, Mode, Terms
+from tenure._successor import Successor
+from tenure._terms import TTL_S, Mode, Terms, default_owner, milliseconds
 from tenure.answers import Accepted, Grant
 from tenure.client import PlainClient
 from tenure.election import Election, RwLock, election_lease
@@ -126,16 +129,20 @@ class Client(PlainClient):
         mode: Mode = "exclusive",
         slots: int | None = None,
         grace: float = 0.0,
+        progress: float | None = None,
         metadata: Mapping[str, str] | None = None,
         own_session: bool = False,
     ) -> Lease:
         """A lease on ``key``, or on all of several keys, that can be acquired: by ``async with``, or by its
-        ``acquire``. No I/O.
+        ``acquire``. Several keys are granted together or not at all, to one handle with a token for each. No
+        I/O.
 
         Acquiring waits in the key's queue for ``wait`` seconds at most, by default not at all. Whoever holds
         is shown as ``owner`` (default: host and process) with ``metadata``. The lease ends ``ttl`` seconds
         after its last renewal, and is renewed until it is released. ``grace`` passes after an expiry before
-        the next grant. ``mode`` is ``exclusive``, ``shared``, or ``permit`` of a pool of ``slots``.
+        the next grant. ``mode`` is ``exclusive``, ``shared``, or ``permit`` of a pool of ``slots``. With
+        ``progress`` the lease demands that ``held.progress`` tells something new every so many seconds, and
+        ends without it, however well it is renewed.
         Leases of one owner and TTL share a session (``own_session`` makes an exception): they cost one
         heartbeat, and are one party where a deadlock is looked for. Raises InvalidRequest.
         """
@@ -147,10 +154,35 @@ class Client(PlainClient):
             mode=mode,
             slots=slots,
             grace=grace,
+            progress=progress,
             metadata=metadata,
             own_session=own_session,
         )
         return Lease(self, terms)
+
+    async def take_up(self, lease_id: str, *, ttl: float = TTL_S, owner: str | None = None) -> Held:
+        """Take up a lease that was parked, by this process or by another one, and keep it from here on, in a
+        session of its own with that ``ttl``, of that ``owner``.
+
+        When it returns, the handle is HELD with a new token; ``metadata`` and ``found_progress`` are the
+        context to go on from. Raises LeaseLost if the lease is over, its limit included, and LeaseUnavailable
+        if it is not parked any more. If it is cancelled, or ends as OutcomeUnknown, the lease may be lost.
+        """
+        ttl_ms = milliseconds(ttl, "ttl")
+        session = await self._sessions.use(owner or default_owner(), ttl_ms, (lease_id,), shared=False)
+        try:
+            request = _requests.unpark(lease_id=lease_id, session_id=session.session_id)
+            answer = await self._calls.perform(self._calls.call(request))
+            lease = answer.value.lease
+            if lease.session_id != session.session_id:
+                raise LeaseUnavailable(lease, detail=f"{lease.key!r} is not parked: {lease.owner!r} is at it")
+            new_since = None if answer.value.replayed else answer.sent_at
+            return Held(self, session, [lease], answer.sent_at, new_since)
+        finally:
+            session.unuse((lease_id,))
+
+    def _held(self, session: KeptSession, answer: Answer[list[Grant]], new_since: float | None) -> Held:
+        return Held(self, session, answer.value, answer.sent_at, new_since)
 
     def election(
         self,
@@ -244,6 +276,11 @@ class Lease:
                 detail = f"no session lasted long enough to acquire {self.key!r}"
                 raise LeaseUnavailable(code="wait_over", detail=detail)
 
+    def successor(self) -> Successor:
+        """Somebody to whom a holder can hand the lease over: ``async with`` opens a session for that, and its
+        ``acquire`` takes the lease, in whatever order the two come. No I/O."""
+        return Successor(self._client, self._terms)
+
     async def _acquire_in(self, session: KeptSession, wait_s: float) -> Held:
         terms, client = self._terms, self._client
 
@@ -252,9 +289,10 @@ class Lease:
             client._renewer.undo(session, request, lambda _: session.unuse(terms.keys))
 
         body = terms.body(session.session_id)
-        answer = await Acquisition(client._calls, body, wait_s=wait_s, undo=undo).run()
+        acquisition = Acquisition(client._calls, body, wait_s=wait_s, undo=undo)
+        answer = await acquisition.run()
         # Nothing is awaited between the answer and the handle, so no cancellation can come between them.
-        return Held(client, session, answer.value, answer.sent_at)
+        return Held(client, session, answer.value, answer.sent_at, acquisition.new_since)
 
     async def __aenter__(self) -> Held:
         if self._is_entered:
@@ -281,7 +319,8 @@ class Lease:
         lost = held._body_ended(error)
         try:
             # The body has stopped acting: only now may somebody else begin.
-            await held._release_within(RELEASE_WAIT_S)
+            if not await held._moves.is_parked(RELEASE_WAIT_S):
+                await held._release_within(RELEASE_WAIT_S)
         except LeaseLost as found:
             lost = lost or found
         except TenureError as unanswered:
@@ -293,15 +332,22 @@ class Lease:
 
 
 class Held(Reading):
-    """A handle: one grant, kept alive until it is released or lost. There is no way back from LOST; acquire
-    again for a new handle with a new token.
+    """A handle: one grant, kept alive until it is released, handed over or lost. There is no way back from
+    LOST; acquire again for a new handle with a new token.
 
     If the last reference to a handle goes away while it is held, the lease is released and a warning logged.
     """
 
-    def __init__(self, client: Client, session: KeptSession, grants: list[Grant], sent_at: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        session: KeptSession,
+        grants: list[Grant],
+        sent_at: float,
+        new_since: float | None = None,
+    ) -> None:
         self._client = client
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self.lost = asyncio.Event()
         """Set once the handle is LOST, by the loop of the client; ``state`` knows it even while that is
         blocked."""
@@ -309,6 +355,23 @@ class Held(Reading):
         self._body: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._cancelled = False
+        self._dropped: weakref.finalize[Any, Held] | None = None
+        self._moves = Moves(self)
+        super().__init__(Place(session, self._kept(session, grants, sent_at, new_since)))
+        self._at_drop(client._renewer.drop)
+
+    def _keep(
+        self, session: KeptSession, grants: list[Grant], sent_at: float, new_since: float | None
+    ) -> None:
+        """The session keeps the lease from here on."""
+        self._place.member = self._kept(session, grants, sent_at, new_since)
+        self._place.session = session
+        self._at_drop(self._client._renewer.drop)
+
+    def _kept(
+        self, session: KeptSession, grants: list[Grant], sent_at: float, new_since: float | None
+    ) -> Member:
+        loop = self._loop
         handle = weakref.ref(self)
 
         def lost_here() -> None:
@@ -319,9 +382,16 @@ class Held(Reading):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
                 loop.call_soon_threadsafe(lost_here)
 
-        super().__init__(session, session.hold(grants, sent_at, notify, loop.is_closed))
-        self._dropped = weakref.finalize(self, client._renewer.drop, session, self._member)
-        self._dropped.atexit = False
+        return session.hold(grants, sent_at, notify, loop.is_closed, new_since=new_since)
+
+    def _at_drop(self, see_to_it: Callable[[KeptSession, Member], None] | None) -> None:
+        """What is to be done if nobody has the handle any more."""
+        if self._dropped is not None:
+            self._dropped.detach()
+            self._dropped = None
+        if see_to_it is not None:
+            self._dropped = weakref.finalize(self, see_to_it, self._session, self._member)
+            self._dropped.atexit = False
 
     def on_lost(self, callback: Callable[[Held], object]) -> None:
         """Have ``callback(handle)`` called once the handle is LOST, on the client's loop."""
@@ -333,25 +403,27 @@ class Held(Reading):
     async def renew(self) -> float:
         """Renew now, besides the renewals that happen anyway. Returns ``expires_in``. Raises LeaseLost, or
         ClusterUnavailable or OutcomeUnknown, which say nothing of the lease."""
+        return await self._renew(None)
+
+    async def progress(self, step: str = "", *, text: str = "", counter: int = 0) -> float:
+        """Tell how far the work has come, with a renewal; everybody sees it with the lease, and a successor
+        finds it. Only what is new is progress: the same step, text and counter again move nothing on. Of a
+        set it is told of every key. Returns and raises as ``renew``."""
+        return await self._renew({"step": step, "text": text, "counter": counter})
+
+    async def _renew(self, note: Mapping[str, Any] | None) -> float:
         self.check()
-        calls = self._client._calls
-        request = _requests.renew(lease_id=self.lease_id)
+        calls, session, member = self._client._calls, self._session, self._member
+        request = _requests.renew(lease_id=self.lease_id, progress=note)
         try:
             answer = await calls.perform(calls.call(request, timeout_s=min(calls.timeout_s, self.expires_in)))
         except LeaseLost as lost:
-            self._session.lose(self._member, lost.reason)
+            session.lose(member, lost.reason)
             raise
-        self._session.renewed(answer.sent_at, answer.value.lease.expires_in_ms)
+        session.renewed(answer.sent_at, answer.value.lease.expires_in_ms)
+        session.progressed(member, answer.value.lease, answer.sent_at)
         self.check()
         return self.expires_in
-
-    async def progress(self, note: Mapping[str, Any]) -> None:
-        """Show how far the work has come, with a renewal. Raises as ``renew``."""
-        self.check()
-        calls = self._client._calls
-        request = _requests.renew(lease_id=self.lease_id, progress=note)
-        answer = await calls.perform(calls.call(request, timeout_s=min(calls.timeout_s, self.expires_in)))
-        self._session.renewed(answer.sent_at, answer.value.lease.expires_in_ms)
 
     async def commit(
         self,
@@ -394,30 +466,48 @@ class Held(Reading):
             raise
 
     async def release(self) -> None:
-        """Give the lease back. Stop acting first. A second call does nothing.
+        """Give the lease back, also a parked one. Stop acting first. A second call does nothing.
 
         From the call on the handle is RELEASED and not renewed. When it returns, the key is free for the
         next. LeaseLost: the lease had ended before. ClusterUnavailable or OutcomeUnknown: no answer came in
         the time of the client; it goes on being released in the background, as it does if the call is
         cancelled.
         """
-        await self._release_within(self._client._calls.timeout_s)
+        timeout_s = self._client._calls.timeout_s
+        await self._moves.is_parked(timeout_s)
+        await self._release_within(timeout_s)
 
     async def handover(self, to_session_id: str) -> None:
-        """Give the lease to another session, with nobody in between. When it returns, this handle is
-        RELEASED and its token dead. When it raises, the handle is as before, except by LeaseLost and
-        OutcomeUnknown."""
-        self.check()
-        calls = self._client._calls
-        request = _requests.handover(lease_id=self.lease_id, to_session_id=to_session_id)
-        try:
-            await calls.ask(request)
-        except LeaseLost as lost:
-            self._session.lose(self._member, lost.reason)
-            raise
-        self._session.begin_release(self._member)
-        self._session.release_answered(self._member)
-        self._dropped.detach()
+        """Give the lease to another session, past all who wait, with its metadata and its last progress. Stop
+        acting first.
+
+        From the call on the handle is RELEASED, for the successor may begin before the answer is here. When
+        it returns, its token is dead. When it raises, the handle is as before, except by LeaseLost, and by
+        OutcomeUnknown: then it is LOST (unknown), and what may be left of it is released in the background.
+        InvalidRequest also says that there is no such session; LeaseUnavailable that it can't have the lease:
+        it has one on the key, waits for it in another mode, or the two would wait for one another. Goes on to
+        its end also if it is cancelled. The leases of a set can't be handed over.
+        """
+        await self._moves.handover(to_session_id)
+
+    async def park(self, limit: float) -> None:
+        """Let the cluster keep the lease for ``limit`` seconds without heartbeats, for a human in the loop.
+        Again, the limit counts anew.
+
+        From the call on the handle is PARKED: it does not act, its token passes no commit, and leaving its
+        block leaves the lease parked. Go on by ``unpark``, or in any process that knows ``lease_id`` by
+        ``client.take_up``. When it raises, the handle is as before, except by LeaseLost, and by
+        OutcomeUnknown: then it stays PARKED, and ``unpark`` finds out. Goes on to its end also if it is
+        cancelled. Shared leases and those of a set can't be parked.
+        """
+        await self._moves.park(limit)
+
+    async def unpark(self) -> None:
+        """Take the parked lease up again. When it returns, the handle is HELD, with a new ``token``; nothing
+        that was written down before can come after it. Raises LeaseLost if the lease has ended meanwhile or
+        somebody else has taken it up; otherwise, when it raises, the handle is still PARKED. Does nothing to
+        one that is held. Goes on to its end also if it is cancelled."""
+        await self._moves.unpark()
 
     # -- for Lease
 
@@ -444,7 +534,8 @@ class Held(Reading):
         if self.lost.is_set():
             return
         self.lost.set()
-        self._dropped.detach()
+        # Of a set, one key may be lost while the session holds the others.
+        self._at_drop(self._client._renewer.give_back if len(self._member.grants) > 1 else None)
         self._cancel_body()
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)
@@ -461,25 +552,28 @@ class Held(Reading):
             return
         state = session.begin_release(member)
         if state is State.LOST:
-            self._dropped.detach()
+            self._at_drop(None)
+            if len(member.grants) > 1:
+                self._client._renewer.give_back(session, member)
             raise self._loss()
-        await self._client._calls.finish(self._release(timeout_s))
+        await self._finish(self._release(timeout_s))
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        await self._client._calls.finish(work)
 
     async def _release(self, timeout_s: float) -> None:
         """Released, or somebody sees to it. The token is forgotten only after a definite answer."""
         client, session, member = self._client, self._session, self._member
         ended: str | None = None
-        for grant in member.grants:
-            request = _requests.release(lease_id=grant.lease_id)
-            try:
-                await client._calls.ask(request, timeout_s=timeout_s)
-            except LeaseLost as lost:
-                ended = lost.reason
-            except BaseException:
-                self._dropped.detach()
-                client._renewer.release(session, member)
-                raise
+        try:
+            await client._calls.ask(release_of(member), timeout_s=timeout_s)
+        except LeaseLost as lost:
+            ended = lost.reason
+        except BaseException:
+            self._at_drop(None)
+            client._renewer.release(session, member)
+            raise
         session.release_answered(member, ended)
-        self._dropped.detach()
+        self._at_drop(None)
         if ended is not None:
             raise self._loss()

@@ -8,13 +8,24 @@ nothing.
 from __future__ import annotations
 
 import base64
-from typing import Literal
+import enum
+from typing import Final, Literal
 
 import msgspec
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers."""
+
+
+class Progress(_Answer, frozen=True, kw_only=True):
+    """What a holder last said of its progress, in its own words, and for how long it has said so."""
+
+    step: str
+    text: str
+    counter: int
+    at: str
+    age_ms: int
 
 
 class Holder(_Answer, frozen=True, kw_only=True):
@@ -28,14 +39,26 @@ class Holder(_Answer, frozen=True, kw_only=True):
     expires_in_ms: int
     granted_at: str
     metadata: dict[str, str] = {}
+    state: Literal["held", "parked"] = "held"
+
+
+class QueueHolder(Holder, frozen=True, kw_only=True):
+    """A holder as a queue shows it, with how long it has held the key already."""
+
+    held_ms: int = 0
 
 
 class LeaseInfo(Holder, frozen=True, kw_only=True):
-    """A lease as anybody of the tenant may see it."""
+    """A lease as anybody of the tenant may see it. ``progress`` is what its holder last told;
+    ``progress_ms``, if not 0, within how long it has to tell anew, which ``expires_in_ms`` counts in."""
 
     ttl_ms: int
     renewed_at: str
     revision: int
+    progress: Progress | None = None
+    progress_ms: int = 0
+    holders: int = 1
+    """How many hold the key, if asked for one key; this is the first of them."""
 
 
 class Grant(LeaseInfo, frozen=True, kw_only=True):
@@ -75,6 +98,15 @@ class Acquired(_Answer, frozen=True, kw_only=True):
 
 class Renewed(_Answer, frozen=True, kw_only=True):
     lease: Grant
+
+
+class Passed(_Answer, frozen=True, kw_only=True):
+    """Answer of a handover, of parking and of taking up again: the lease as it is now. ``replayed``: that had
+    been done before."""
+
+    status: Literal["handed_over", "parked", "unparked"]
+    lease: Grant
+    replayed: bool = False
 
 
 class BatchResult(_Answer, frozen=True, kw_only=True):
@@ -137,10 +169,12 @@ class Accepted(_Answer, frozen=True, kw_only=True):
 
 
 class LeasePage(_Answer, frozen=True, kw_only=True):
-    """``next`` goes into ``after`` of the next page; None on the last."""
+    """``next`` goes into ``after`` of the next page; None on the last. ``revision`` is that of the state that
+    was listed: watching after the first page's tells everything that has happened since."""
 
     leases: list[LeaseInfo]
     next: str | None = None
+    revision: int = 0
 
 
 class QueuedWaiter(_Answer, frozen=True, kw_only=True):
@@ -150,15 +184,36 @@ class QueuedWaiter(_Answer, frozen=True, kw_only=True):
     waiting_ms: int
     queued_at: str
     metadata: dict[str, str]
+    keys: list[str] = []
+    """All keys of a set, if it waits for one."""
+
+
+class Blocker(_Answer, frozen=True, kw_only=True):
+    """Who is in the way at a key, and for how long already. ``token`` is 0 for one that does not hold the key
+    but waits for it as the first."""
+
+    key: str
+    owner: str
+    state: Literal["holding", "parked", "waiting"]
+    token: int
+    since_ms: int
+    expires_in_ms: int
+    progress: Progress | None = None
 
 
 class Queue(_Answer, frozen=True, kw_only=True):
-    """Holders and waiters of a key, in order. ``waiters`` may be cut off; ``waiters_total`` is not."""
+    """Holders and waiters of a key, in order. ``waiters`` may be cut off; ``waiters_total`` is not.
+
+    ``chain`` leads from whom this key waits for to the one that everybody waits for: each but the last waits
+    for the next one's key. ``blocked_ms`` is what is left of a grace period.
+    """
 
     key: str
-    holders: list[Holder]
+    holders: list[QueueHolder]
     waiters: list[QueuedWaiter]
     waiters_total: int
+    chain: list[Blocker] = []
+    blocked_ms: int = 0
 
 
 class Record(_Answer, frozen=True, kw_only=True):
@@ -180,14 +235,47 @@ class Record(_Answer, frozen=True, kw_only=True):
         return self.value.encode()
 
 
-class Event(_Answer, frozen=True, kw_only=True):
-    """One thing that happened to a key: granted, renewed, progress, parked, unparked, released, expired,
-    broken, handed_over, committed, commit_refused, record_deleted, queue_joined or queue_left; of a newer
-    server others.
+class EventKind(enum.StrEnum):
+    """What happens, as a watch tells it. They compare as strings, so a newer server's others do no harm."""
 
-    ``detail`` is a reason, a refusal's code, or empty. A ``gap`` is no event: what happened before
-    ``revision`` may have been missed; look at the state.
-    """
+    GRANTED = "granted"
+    """A lease begins; the successor's too, after a handover."""
+    RENEWED = "renewed"
+    """It was renewed; told at most once a second of a lease."""
+    PROGRESS = "progress"
+    """Its holder told how far it is; ``detail`` is the note's step."""
+    PARKED = "parked"
+    """It is kept without heartbeats until a limit."""
+    UNPARKED = "unparked"
+    """It is back in its holder's hands, with the new token."""
+    RELEASED = "released"
+    """It ended by its holder's wish; ``detail`` is empty, ``abandoned`` or ``session_closed``."""
+    EXPIRED = "expired"
+    """It ended by time; ``detail`` is empty, or ``no_progress``."""
+    BROKEN = "broken"
+    """It ended by force; ``detail`` is the reason."""
+    HANDED_OVER = "handed_over"
+    """It ended in favour of another session; ``detail`` is the successor's owner."""
+    COMMITTED = "committed"
+    """A write passed the guard."""
+    COMMIT_REFUSED = "commit_refused"
+    """A write did not pass; ``detail`` is the code."""
+    RECORD_DELETED = "record_deleted"
+    QUEUE_JOINED = "queue_joined"
+    """An acquire waits from now on."""
+    QUEUE_LEFT = "queue_left"
+    """It does not wait any more and was not granted; ``detail`` says why."""
+    GAP = "gap"
+    """No event: what happened up to ``revision`` may have been missed. Look at the state."""
+
+
+ENDS: Final = frozenset({EventKind.RELEASED, EventKind.EXPIRED, EventKind.BROKEN, EventKind.HANDED_OVER})
+"""The kinds that end a lease; of each lease there is exactly one."""
+
+
+class Event(_Answer, frozen=True, kw_only=True):
+    """One thing that happened to a key. ``kind`` is an EventKind, or of a newer server another word.
+    ``detail`` is a reason, a refusal's code, or empty."""
 
     revision: int
     kind: str
@@ -199,6 +287,11 @@ class Event(_Answer, frozen=True, kw_only=True):
     detail: str = ""
     at: str = ""
     cluster_time_ms: int = 0
+
+    @property
+    def ends_lease(self) -> bool:
+        """The lease of this token is over."""
+        return self.kind in ENDS
 
 
 class Member(_Answer, frozen=True, kw_only=True):

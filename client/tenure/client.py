@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Literal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
 
 from tenure import _requests
 from tenure._acquisition import Acquisition, mint_id
@@ -69,6 +69,7 @@ class PlainClient:
         if_held: Literal["return", "conflict"] = "return",
         mode: Literal["exclusive", "shared", "permit"] = "exclusive",
         slots: int | None = None,
+        progress: float | None = None,
     ) -> Grant:
         """Acquire ``key``, waiting in its queue for ``wait`` seconds at most.
 
@@ -79,10 +80,76 @@ class PlainClient:
         with a ``request_id`` of your own, ask again with it and you find the same grant, if there was one;
         without, it ends at its TTL. ``ttl`` is required without ``session_id`` and refused with it.
         Cancelling gives the acquire up: it is abandoned, in the background if need be (``close`` waits for
-        that), and a grant that raced with it is released.
+        that), and a grant that raced with it is released. With ``progress`` the lease demands news of its
+        progress every so many seconds.
         """
+        [grant] = await self._acquire(
+            {"key": key},
+            wait=wait,
+            request_id=request_id,
+            owner=owner,
+            ttl=ttl,
+            session_id=session_id,
+            metadata=metadata,
+            grace=grace,
+            if_held=if_held,
+            mode=mode,
+            slots=slots,
+            progress=progress,
+        )
+        return grant
+
+    async def acquire_set(
+        self,
+        keys: Sequence[str],
+        *,
+        owner: str,
+        ttl: float | None = None,
+        wait: float = 0.0,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+        if_held: Literal["return", "conflict"] = "return",
+        mode: Literal["exclusive", "shared", "permit"] = "exclusive",
+        slots: int | None = None,
+        progress: float | None = None,
+    ) -> list[Grant]:
+        """As ``acquire``, for several different keys: all are granted, in one entry, or none. The leases are
+        in the order of the keys, and share a session."""
+        return await self._acquire(
+            {"keys": list(keys)},
+            wait=wait,
+            request_id=request_id,
+            owner=owner,
+            ttl=ttl,
+            session_id=session_id,
+            metadata=metadata,
+            grace=grace,
+            if_held=if_held,
+            mode=mode,
+            slots=slots,
+            progress=progress,
+        )
+
+    async def _acquire(
+        self,
+        what: dict[str, Any],
+        *,
+        wait: float,
+        request_id: str | None,
+        owner: str,
+        ttl: float | None,
+        session_id: str | None,
+        metadata: Mapping[str, str] | None,
+        grace: float,
+        if_held: str,
+        mode: str,
+        slots: int | None,
+        progress: float | None,
+    ) -> list[Grant]:
         body = {
-            "key": key,
+            **what,
             "owner": owner,
             "ttl_ms": None if ttl is None else _ms(ttl, "ttl"),
             "session_id": session_id,
@@ -91,10 +158,11 @@ class PlainClient:
             "if_held": None if if_held == "return" else if_held,
             "mode": None if mode == "exclusive" else mode,
             "slots": slots,
+            "progress_ms": _ms(progress or 0.0, "progress") or None,
         }
         wait_s = _ms(wait, "wait") / 1000
         answer = await Acquisition(self._calls, body, wait_s=wait_s, request_id=request_id).run()
-        return answer.value[0]
+        return answer.value
 
     async def renew(self, lease_id: str, *, ttl: float | None = None) -> Grant:
         """Renew the lease's session. The new time counts from before the call; it is never shorter than
@@ -102,10 +170,39 @@ class PlainClient:
         request = _requests.renew(lease_id=lease_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl"))
         return (await self._calls.ask(request)).lease
 
-    async def release(self, lease_id: str) -> Released:
-        """End the lease and hand the key to the next waiter. Never touches a later lease. Raises LeaseLost
-        if it had ended otherwise."""
-        return await self._calls.ask(_requests.release(lease_id=lease_id))
+    async def progress(self, lease_id: str, step: str = "", *, text: str = "", counter: int = 0) -> Grant:
+        """Tell how far the holder is, and renew. Saying the same again is no progress. Raises LeaseLost."""
+        note = {"step": step, "text": text, "counter": counter}
+        return (await self._calls.ask(_requests.renew(lease_id=lease_id, progress=note))).lease
+
+    async def release(self, lease_id: str, *, whole_set: bool = False) -> Released:
+        """End the lease and hand the key to the next waiter; with ``whole_set`` all that is left of the set
+        that it was granted in. Never touches a later lease. Raises LeaseLost if it had ended otherwise."""
+        return await self._calls.ask(_requests.release(lease_id=lease_id, whole_set=whole_set))
+
+    async def handover(self, lease_id: str, to_session_id: str) -> Grant:
+        """Give the lease to another session, past all who wait, with its metadata and progress. Returns the
+        successor's lease. Raises LeaseLost, LeaseUnavailable if the successor can't have it, InvalidRequest
+        if there is no such session."""
+        request = _requests.handover(lease_id=lease_id, to_session_id=to_session_id)
+        return (await self._calls.ask(request)).lease
+
+    async def park(self, lease_id: str, *, limit: float) -> Grant:
+        """Keep the lease without renewals for ``limit`` seconds from now. It keeps its id, and can't write.
+        Asked again, the limit counts anew. Raises LeaseLost, and InvalidRequest (unsupported) for a shared
+        lease or one of a set."""
+        return (await self._calls.ask(_requests.park(lease_id=lease_id, limit_ms=_ms(limit, "limit")))).lease
+
+    async def unpark(
+        self, lease_id: str, *, ttl: float | None = None, session_id: str | None = None
+    ) -> Grant:
+        """Take a parked lease up again, with a new token: in a session, or by itself with ``ttl`` (default:
+        the TTL that it had). One that is not parked is answered as it is. It has to be renewed from here on;
+        ``take_up`` does that for you. Raises LeaseLost."""
+        request = _requests.unpark(
+            lease_id=lease_id, session_id=session_id, ttl_ms=None if ttl is None else _ms(ttl, "ttl")
+        )
+        return (await self._calls.ask(request)).lease
 
     async def abandon(self, request_id: str, *, session_id: str | None = None) -> None:
         """Give up the acquire with this request_id: its place in the queue, or its grant."""
@@ -145,7 +242,7 @@ class PlainClient:
         return await self._calls.ask(_requests.leases(prefix=prefix, limit=limit, after=after, owner=owner))
 
     async def queue(self, key: str) -> Queue:
-        """Holders and waiters of ``key``, in order."""
+        """Holders and waiters of ``key``, in order, and the chain of those who wait for one another."""
         return await self._calls.ask(_requests.queue(key))
 
     # -- guard and record
@@ -239,9 +336,10 @@ class PlainClient:
     async def watch(self, prefix: str = "", *, after: int | None = None) -> AsyncGenerator[Event, None]:
         """What happens to the keys that begin with ``prefix``: each event once, in the order of revisions.
 
-        Begins now, or after the revision ``after``. Goes on by itself through lost connections, nodes that
-        stop and changes of leader, for as long as it is iterated. What no node remembers any more is told
-        as an event of the kind ``gap``. Raises what the cluster refuses for good.
+        ``event.kind`` is one of EventKind. Begins now, or after the revision ``after``; to know the state as
+        well, list it first and watch after the ``revision`` of that page. Goes on by itself through lost
+        connections, nodes that stop and changes of leader, for as long as it is iterated. What no node
+        remembers any more is told as an event of the kind ``gap``. Raises what the cluster refuses for good.
         """
         async with contextlib.aclosing(Watch(self._calls, prefix, after).events()) as events:
             async for event in events:

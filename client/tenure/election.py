@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tenure._handle import State
 from tenure._terms import FOREVER_S
-from tenure.answers import LeaseInfo
+from tenure.answers import ENDS, EventKind, LeaseInfo
 from tenure.errors import (
     ClusterUnavailable,
     InvalidRequest,
@@ -27,8 +28,8 @@ L = TypeVar("L")
 
 AGAIN_S: Final = 1.0
 """Pause before the next try after a campaign that failed."""
-LOOK_S: Final = 1.0
-"""How often an observer looks."""
+CHANGES: Final = ENDS | {EventKind.GRANTED, EventKind.UNPARKED}
+"""The events after which another may be in office, or another token."""
 
 log = logging.getLogger("tenure")
 
@@ -73,22 +74,34 @@ class Election:
         """Who is in office, or None."""
         return await self._client.get(self.name)
 
-    async def observe(self, *, interval: float = LOOK_S) -> AsyncIterator[LeaseInfo | None]:
-        """Who is in office, now and after each change that is noticed; None while nobody is. Looks every
-        ``interval`` seconds, so an office that changes hands twice in between is seen once. A cluster that
-        is away is waited for."""
+    async def observe(self) -> AsyncGenerator[LeaseInfo | None, None]:
+        """Who is in office, now and after each change; None while nobody is. It watches, so it learns of a
+        change at once; who has left again by the time that it looks is not seen. A cluster that is away is
+        waited for."""
         seen: int | None = -1
         while True:
             try:
-                leader = await self.leader()
+                async with contextlib.aclosing(self._leaders()) as leaders:
+                    async for leader in leaders:
+                        token = None if leader is None else leader.token
+                        if token != seen:
+                            seen = token
+                            yield leader
             except ClusterUnavailable as error:
                 log.info("observing %r goes on: %s", self.name, error)
-            else:
-                token = None if leader is None else leader.token
-                if token != seen:
-                    seen = token
-                    yield leader
-            await asyncio.sleep(interval)
+                await asyncio.sleep(AGAIN_S)
+
+    async def _leaders(self) -> AsyncGenerator[LeaseInfo | None, None]:
+        """Who is in office now, and whenever that may have changed, until events are missed."""
+        # Of all keys that begin with the name, the name itself comes first.
+        page = await self._client.leases_page(self.name, limit=1)
+        yield next((lease for lease in page.leases if lease.key == self.name), None)
+        async with contextlib.aclosing(self._client.watch(self.name, after=page.revision)) as events:
+            async for event in events:
+                if event.kind == EventKind.GAP:
+                    return
+                if event.key == self.name and event.kind in CHANGES:
+                    yield await self.leader()
 
 
 def election_lease(

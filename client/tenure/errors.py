@@ -76,17 +76,26 @@ class LeaseUnavailable(TenureError):
 class LeaseLost(TenureError):
     """The lease is over. ``reason``: expired, released, broken, handed_over, session_closed, restored,
     abandoned, or unknown when no lease of that id is remembered; session_expired and no_session when the
-    session is what is over."""
+    session is what is over; parked and taken_up of a handle whose lease was parked, and by then taken up by
+    somebody else. ``cause`` is what else is known of the end: the reason that was given for a break,
+    or ``no_progress``."""
 
     code = "lost"
 
     def __init__(
-        self, reason: str = "unknown", *, code: str = "", detail: str = "", request_id: str = ""
+        self,
+        reason: str = "unknown",
+        *,
+        code: str = "",
+        detail: str = "",
+        request_id: str = "",
+        cause: str = "",
     ) -> None:
         super().__init__(
             reason, code=code, detail=detail or f"the lease is over: {reason}", request_id=request_id
         )
         self.reason = reason
+        self.cause = cause
 
 
 class CommitRefused(TenureError):

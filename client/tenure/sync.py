@@ -19,7 +19,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -30,10 +30,11 @@ from tenure._endpoints import DEFAULT_ENDPOINTS
 from tenure._handle import State
 from tenure._held import Reading
 from tenure._options import ATTEMPT_TIMEOUT_S, TIMEOUT_S, Options
+from tenure._successor import Successor
 from tenure._terms import TTL_S, Mode
 from tenure.answers import Accepted, Event, LeaseInfo
-from tenure.election import AGAIN_S, LOOK_S, RwLock, accepts_handle, election_lease, log
-from tenure.errors import ClusterUnavailable, InvalidRequest, LeaseLost, NotAuthorized, TenureError
+from tenure.election import AGAIN_S, Election, RwLock, accepts_handle, election_lease, log
+from tenure.errors import InvalidRequest, LeaseLost, NotAuthorized, TenureError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,8 +108,13 @@ class SyncClient:
         return self._client.endpoints
 
     acquire = _mirrored(aio.Client.acquire)
+    acquire_set = _mirrored(aio.Client.acquire_set)
     renew = _mirrored(aio.Client.renew)
+    progress = _mirrored(aio.Client.progress)
     release = _mirrored(aio.Client.release)
+    handover = _mirrored(aio.Client.handover)
+    park = _mirrored(aio.Client.park)
+    unpark = _mirrored(aio.Client.unpark)
     abandon = _mirrored(aio.Client.abandon)
     break_ = _mirrored(aio.Client.break_)
     get = _mirrored(aio.Client.get)
@@ -138,20 +144,7 @@ class SyncClient:
 
     def watch(self, prefix: str = "", *, after: int | None = None) -> Iterator[Event]:
         """As aio.Client.watch."""
-        events = self._client.watch(prefix, after=after)
-
-        async def following() -> Event:
-            return await anext(events)
-
-        async def closing() -> None:
-            await events.aclose()
-
-        try:
-            while True:
-                yield self._run(following())
-        finally:
-            with contextlib.suppress(InvalidRequest, RuntimeError):
-                self._run(closing())
+        return self._iterate(self._client.watch(prefix, after=after))
 
     def lease(
         self,
@@ -163,6 +156,7 @@ class SyncClient:
         mode: Mode = "exclusive",
         slots: int | None = None,
         grace: float = 0.0,
+        progress: float | None = None,
         metadata: Mapping[str, str] | None = None,
         own_session: bool = False,
     ) -> SyncLease:
@@ -177,10 +171,15 @@ class SyncClient:
                 mode=mode,
                 slots=slots,
                 grace=grace,
+                progress=progress,
                 metadata=metadata,
                 own_session=own_session,
             ),
         )
+
+    def take_up(self, lease_id: str, *, ttl: float = TTL_S, owner: str | None = None) -> SyncHeld:
+        """As aio.Client.take_up."""
+        return SyncHeld(self, self._run(self._client.take_up(lease_id, ttl=ttl, owner=owner)))
 
     def election(
         self,
@@ -220,6 +219,22 @@ class SyncClient:
         """As aio.Client.rwlock."""
         lock = self._client.rwlock(name, ttl=ttl, owner=owner, wait=wait, metadata=metadata)
         return RwLock(read=SyncLease(self, lock.read), write=SyncLease(self, lock.write))
+
+    def _iterate(self, told: AsyncGenerator[T, None]) -> Iterator[T]:
+        """What an endless generator of the asyncio client yields."""
+
+        async def following() -> T:
+            return await anext(told)
+
+        async def closing() -> None:
+            await told.aclose()
+
+        try:
+            while True:
+                yield self._run(following())
+        finally:
+            with contextlib.suppress(InvalidRequest, RuntimeError):
+                self._run(closing())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         forked = os.getpid() != self._pid
@@ -263,6 +278,10 @@ class SyncLease:
         """As aio.Lease.acquire; Ctrl-C gives it up."""
         return SyncHeld(self._client, self._client._run(self._lease.acquire(wait=wait, blocking=blocking)))
 
+    def successor(self) -> SyncSuccessor:
+        """As aio.Lease.successor."""
+        return SyncSuccessor(self._client, self._lease.successor())
+
     def __enter__(self) -> SyncHeld:
         if getattr(self._entered, "held", None) is not None:
             raise InvalidRequest(detail="this thread has entered this lease already: make another one")
@@ -278,7 +297,8 @@ class SyncLease:
         lost = held._loss() if held.state is State.LOST else None
         try:
             # The body has stopped acting: only now may somebody else begin.
-            held._release_within(aio.RELEASE_WAIT_S)
+            if not held._is_parked(aio.RELEASE_WAIT_S):
+                held._release_within(aio.RELEASE_WAIT_S)
         except LeaseLost as found:
             lost = lost or found
         except TenureError as unanswered:
@@ -293,7 +313,7 @@ class SyncHeld(Reading):
     """A handle: one grant, kept alive until it is released or lost. See aio.Held; any thread may use it."""
 
     def __init__(self, client: SyncClient, held: aio.Held) -> None:
-        super().__init__(held._session, held._member)
+        super().__init__(held._place)
         self._client = client
         self._held = held
         self.lost = threading.Event()
@@ -320,9 +340,9 @@ class SyncHeld(Reading):
         """As aio.Held.renew."""
         return self._client._run(self._held.renew())
 
-    def progress(self, note: Mapping[str, Any]) -> None:
+    def progress(self, step: str = "", *, text: str = "", counter: int = 0) -> float:
         """As aio.Held.progress."""
-        self._client._run(self._held.progress(note))
+        return self._client._run(self._held.progress(step, text=text, counter=counter))
 
     def commit(
         self,
@@ -350,6 +370,17 @@ class SyncHeld(Reading):
         """As aio.Held.handover."""
         self._client._run(self._held.handover(to_session_id))
 
+    def park(self, limit: float) -> None:
+        """As aio.Held.park."""
+        self._client._run(self._held.park(limit))
+
+    def unpark(self) -> None:
+        """As aio.Held.unpark."""
+        self._client._run(self._held.unpark())
+
+    def _is_parked(self, patience_s: float) -> bool:
+        return self._client._run(self._held._moves.is_parked(patience_s))
+
     def _release_within(self, timeout_s: float) -> None:
         self._client._run(self._held._release_within(timeout_s))
 
@@ -359,6 +390,32 @@ class SyncHeld(Reading):
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             threading.Thread(target=callback, args=(self,), daemon=True).start()
+
+
+class SyncSuccessor:
+    """Somebody to whom a lease can be handed over. See Successor."""
+
+    def __init__(self, client: SyncClient, successor: Successor) -> None:
+        self._client = client
+        self._successor = successor
+
+    def __enter__(self) -> SyncSuccessor:
+        self._client._run(self._successor.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client._run(self._successor.__aexit__(kind, error, trace))
+
+    @property
+    def session_id(self) -> str:
+        """What the holder hands the lease over to."""
+        return self._successor.session_id
+
+    def acquire(self, *, wait: float | None = None) -> SyncHeld:
+        """As Successor.acquire; Ctrl-C gives it up."""
+        return SyncHeld(self._client, self._client._run(self._successor.acquire(wait=wait)))
 
 
 class SyncElection:
@@ -398,17 +455,7 @@ class SyncElection:
         """Who is in office, or None."""
         return self._client.get(self.name)
 
-    def observe(self, *, interval: float = LOOK_S) -> Iterator[LeaseInfo | None]:
+    def observe(self) -> Iterator[LeaseInfo | None]:
         """As Election.observe."""
-        seen: int | None = -1
-        while True:
-            try:
-                leader = self.leader()
-            except ClusterUnavailable as error:
-                log.info("observing %r goes on: %s", self.name, error)
-            else:
-                token = None if leader is None else leader.token
-                if token != seen:
-                    seen = token
-                    yield leader
-            time.sleep(interval)
+        election = Election(self._client._client, self._lease._lease)
+        return self._client._iterate(election.observe())

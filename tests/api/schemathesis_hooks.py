@@ -30,7 +30,7 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
     """Bring most bodies to where they reach the state machine, and let no acquire wait for long.
 
     Only values that the schema allows are replaced, and only by others that it allows: the bounds of a TTL
-    are a setting, control characters in keys are refused, and sets of keys and other modes are to come.
+    are a setting, control characters in keys are refused, and slots go with permits alone.
     """
     if not isinstance(body, dict):
         return body
@@ -39,14 +39,18 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
         body["wait_ms"] = wait_ms % 100
     if type(ttl_ms) is int and ttl_ms > 0 and ttl_ms % 4:
         body["ttl_ms"] = 3_000 + ttl_ms % 60_000
+    progress = body.get("progress")
+    if isinstance(progress, dict):
+        body["progress"] = {name: _printable(value) for name, value in progress.items()}
     if isinstance(body.get("owner"), str) and len(body["owner"]) % 4:
         body = {name: _printable(value) for name, value in body.items()}
-        if body.get("mode") in ("shared", "permit"):
-            body["mode"] = "exclusive"
-        if type(body.get("slots")) is int:
-            del body["slots"]
-        if isinstance(keys, list) and all(type(key) is str for key in keys):
-            body["keys"] = [_printable(key) for key in keys[:1]]
+        slots = body.get("slots")
+        if slots is None or (type(slots) is int and 1 <= slots <= 1_000):
+            body.pop("slots", None)
+            if body.get("mode") == "permit":
+                body["slots"] = 2
+        if isinstance(keys, list) and all(type(key) is str for key in keys) and len(set(keys)) == len(keys):
+            body["keys"] = list(dict.fromkeys(_printable(key) for key in keys[:3]))
     return body
 
 

@@ -28,6 +28,10 @@ class Grant:
     grace_ms: int = 0
     deadline_ms: int = 0
     waited: bool = False
+    mode: str = "exclusive"
+    slot: int = 0
+    slots: int = 1
+    progress_ms: int = 0
 
 
 @dataclass
@@ -38,6 +42,9 @@ class Waiter:
     request_id: str
     grace_ms: int
     session_id: str = ""
+    keys: tuple[str, ...] = ()
+    mode: str = "exclusive"
+    slots: int = 1
 
 
 @dataclass
@@ -115,7 +122,16 @@ class Story:
     def now_ms(self) -> int:
         return round((self.now + APPLIED_S) * 1000)
 
-    def event(self, kind: str, key: str, owner: str, token: int = 0, detail: str = "") -> dict[str, Any]:
+    def event(
+        self,
+        kind: str,
+        key: str,
+        owner: str,
+        token: int = 0,
+        detail: str = "",
+        mode: str = "exclusive",
+        slot: int = 0,
+    ) -> dict[str, Any]:
         self.revision += 1
         return {
             "tenant": self.tenant,
@@ -127,7 +143,13 @@ class Story:
             "at_ms": self.now_ms,
             "wall_ms": 0,
             "detail": detail,
+            "mode": mode,
+            "slot": slot,
         }
+
+    def of(self, kind: str, grant: Grant, detail: str = "") -> dict[str, Any]:
+        """An event of a lease."""
+        return self.event(kind, grant.key, grant.owner, grant.token, detail, grant.mode, grant.slot)
 
     def edit(self, n: int, **changes: Any) -> None:
         """Change an effect afterwards."""
@@ -147,8 +169,8 @@ class Story:
             "tenant": self.tenant,
             "lease_id": grant.lease_id,
             "key": grant.key,
-            "mode": "exclusive",
-            "slot": 0,
+            "mode": grant.mode,
+            "slot": grant.slot,
             "session_id": grant.session_id,
             "owner": grant.owner,
             "token": grant.token,
@@ -179,8 +201,8 @@ class Story:
             "key": grant.key,
             "owner": grant.owner,
             "token": grant.token,
-            "mode": "exclusive",
-            "slot": 0,
+            "mode": grant.mode,
+            "slot": grant.slot,
             "ttl_ms": grant.ttl_ms,
             "expires_in_ms": max(0, grant.deadline_ms - self.now_ms),
             "lease_id": grant.lease_id,
@@ -191,14 +213,13 @@ class Story:
 
     def acquire(self, client: str, key: str, *, ttl_ms: int = 5_000, **lies: Any) -> Grant:
         """Granted. Whoever holds the key is passed over without a word, so see that nobody does. ``lies``:
-        ``token``, ``request_id``, ``grace_ms``; ``answer`` None: no answer comes; or the answer's fields.
+        ``token``, ``request_id``, ``grace_ms``, ``mode``, ``slot``, ``slots``, ``progress_ms``; ``answer``
+        None: no answer comes; or the answer's fields.
         """
         grant = self._grant(client, key, ttl_ms, lies)
         asked = self._asked(grant, wait=False)
         told = {"grants": [self.told(grant)], "replayed": False, "claimed": True}
-        self.effect(
-            "Acquire", asked, "Granted", told, (self.event("granted", key, grant.owner, grant.token),)
-        )
+        self.effect("Acquire", asked, "Granted", told, (self.of("granted", grant),))
         became: dict[str, Any] = {
             "answer": {"status": "granted", "lease": self.lease(grant), "replayed": False}
         }
@@ -215,27 +236,31 @@ class Story:
         session_id = lies.get("session_id", lease_id)
         grant = Grant(client, key, self.token, ttl_ms, name, lease_id, session_id, client)
         grant.grace_ms = lies.get("grace_ms", 0)
-        grant.deadline_ms = self.now_ms + ttl_ms
+        grant.mode, grant.slot = lies.get("mode", "exclusive"), lies.get("slot", 0)
+        grant.slots, grant.progress_ms = lies.get("slots", 1), lies.get("progress_ms", 0)
+        grant.deadline_ms = self.now_ms + (grant.progress_ms or ttl_ms)
         self.held[key] = grant
         return grant
 
     def _asked(self, grant: Grant | Waiter, *, wait: bool) -> dict[str, Any]:
         lease_id = grant.lease_id if isinstance(grant, Grant) else f"lease-of-{grant.request_id}"
         private = grant.session_id in ("", lease_id)
+        keys = getattr(grant, "keys", ()) or (grant.key,)
         return {
-            "keys": [grant.key],
-            "lease_ids": [lease_id],
+            "keys": list(keys),
+            "lease_ids": [lease_id] if len(keys) == 1 else [f"{lease_id}-{key}" for key in keys],
             "owner": grant.client,
             "session_id": None if private else grant.session_id,
             "ttl_ms": grant.ttl_ms if private else None,
             "request_id": grant.request_id,
             "remember": True,
             "wait": wait,
-            "mode": "exclusive",
-            "slots": 1,
+            "mode": grant.mode,
+            "slots": grant.slots,
             "grace_ms": grant.grace_ms,
             "if_held": "return",
             "metadata": {},
+            "progress_ms": getattr(grant, "progress_ms", 0),
         }
 
     def _sent(self, grant: Grant | Waiter) -> dict[str, Any]:
@@ -324,7 +349,7 @@ class Story:
 
     def release(self, grant: Grant, *, serve: int | None = None, **became: Any) -> Grant | None:
         """Ended by its holder; with ``serve`` the waiter at that place is granted the key at once."""
-        events = [self.event("released", grant.key, grant.owner, grant.token)]
+        events = [self.of("released", grant)]
         self.held.pop(grant.key, None)
         next_grant = None
         if serve is not None:
@@ -335,11 +360,11 @@ class Story:
         self.call(grant.client, "release", self.named(grant), **{"answer": {"status": "released"}, **became})
         return next_grant
 
-    def expire(self, grant: Grant, *, at: float | None = None) -> None:
+    def expire(self, grant: Grant, *, at: float | None = None, detail: str = "") -> None:
         """Ended by its deadline, when that has passed."""
         self.now = max(self.now, grant.deadline_ms / 1000) if at is None else at
         item = {"kind": "session", "tenant": self.tenant, "id": grant.session_id}
-        expired = self.event("expired", grant.key, grant.owner, grant.token)
+        expired = self.of("expired", grant, detail)
         fields = {"items": [{**item, "deadline_ms": grant.deadline_ms}]}
         self.effect("Expire", fields, "Done", {"ended": 1}, (expired,))
         self.held.pop(grant.key, None)
@@ -355,6 +380,104 @@ class Story:
         fields = {"key": key, "reason": "because", "actor": "default"}
         self.effect("Break", fields, "Broken", {"leases": broken}, (event,))
         self.call(client, "break", {"key": key}, answer={"broken": broken})
+
+    # -- sets, other hands, and rest
+
+    def acquire_set(
+        self, client: str, keys: tuple[str, ...], *, granted: tuple[str, ...] | None = None
+    ) -> list[Grant]:
+        """Granted at once; with ``granted`` only those."""
+        asked = self.acquired_set(client, keys)
+        given = keys if granted is None else granted
+        grants = [self._grant(client, key, 5_000, {"request_id": asked.request_id}) for key in given]
+        fields = self._asked(asked, wait=False)
+        lease_ids = dict(zip(keys, fields["lease_ids"], strict=True))
+        for grant in grants:
+            grant.lease_id, grant.session_id = lease_ids[grant.key], fields["lease_ids"][0]
+        events = tuple(self.of("granted", grant) for grant in grants)
+        told = {"grants": [self.told(grant) for grant in grants], "replayed": False, "claimed": True}
+        self.effect("Acquire", fields, "Granted", told, events)
+        answer = {"status": "granted", "leases": [self.lease(grant) for grant in grants], "replayed": False}
+        self.call(client, "acquire", self._sent_set(asked), answer=answer)
+        return grants
+
+    def acquired_set(self, client: str, keys: tuple[str, ...]) -> Waiter:
+        self.requests += 1
+        return Waiter(client, keys[0], 5_000, f"{client}-{self.requests}", 0, keys=keys)
+
+    def _sent_set(self, waiter: Waiter) -> dict[str, Any]:
+        return {"keys": list(waiter.keys), **{k: v for k, v in self._sent(waiter).items() if k != "key"}}
+
+    def wait_for_set(self, client: str, keys: tuple[str, ...]) -> Waiter:
+        """Queued for all of them."""
+        waiter = self.acquired_set(client, keys)
+        for key in keys:
+            self.queues.setdefault(key, []).append(waiter)
+        joined = tuple(self.event("queue_joined", key, client) for key in keys)
+        self.effect("Acquire", self._asked(waiter, wait=True), "Waiting", {"position": 1}, joined)
+        self.call(client, "acquire", self._sent_set(waiter), answer={"status": "waiting", "position": 1})
+        return waiter
+
+    def hand_over(self, grant: Grant, session_id: str, to: str, **lies: Any) -> Grant:
+        """To a session of ``to``: in one entry, with the next token."""
+        ended = self.of("handed_over", grant, to)
+        given = self._grant(to, grant.key, grant.ttl_ms, {"session_id": session_id, **lies})
+        fields = {"lease_id": grant.lease_id, "to_session_id": session_id, "new_lease_id": given.lease_id}
+        told = {"grant": self.told(given), "replayed": False}
+        events = (ended, self.of("granted", given))
+        self.effect("Handover", fields, "HandedOver", told, lies.get("events", events))
+        asked = {**self.named(grant), "to_session_id": session_id}
+        answer = {"status": "handed_over", "lease": self.lease(given), "replayed": False}
+        self.call(grant.client, "handover", asked, answer=answer)
+        return given
+
+    def park(self, grant: Grant, limit_ms: int, **lies: Any) -> None:
+        """Kept until the limit."""
+        grant.deadline_ms = lies.get("deadline_ms", self.now_ms + limit_ms)
+        grant.session_id, ttl_ms = grant.lease_id, grant.ttl_ms
+        grant.ttl_ms = limit_ms
+        fields = {"lease_id": grant.lease_id, "limit_ms": limit_ms}
+        self.effect("Park", fields, "Parked", {"grant": self.told(grant)}, (self.of("parked", grant),))
+        asked = {**self.named(grant), "limit_ms": limit_ms}
+        self.call(grant.client, "park", asked, answer={"status": "parked", "lease": self.lease(grant)})
+        grant.ttl_ms = ttl_ms
+
+    def take_up(self, grant: Grant, **lies: Any) -> Grant:
+        """The parked lease again, with the next token."""
+        self.token = lies.get("token", self.token + 1)
+        taken = dataclasses.replace(grant, token=self.token, deadline_ms=self.now_ms + grant.ttl_ms)
+        self.held[grant.key] = taken
+        fields = {"lease_id": grant.lease_id, "session_id": None, "ttl_ms": None}
+        told = {"grant": self.told(taken), "replayed": False}
+        self.effect("Unpark", fields, "Unparked", told, (self.of("unparked", taken),))
+        answer = {"status": "unparked", "lease": self.lease(taken), "replayed": False}
+        self.call(grant.client, "unpark", self.named(grant), answer=answer)
+        return taken
+
+    def tell_progress(self, grant: Grant) -> None:
+        """A renewal with a note of progress."""
+        grant.deadline_ms = self.now_ms + grant.progress_ms
+        fields = {"lease_id": grant.lease_id, "session_id": None, "ttl_ms": None}
+        event = self.of("progress", grant, "step")
+        self.effect("Renew", fields, "Renewed", {"grant": self.told(grant)}, (event,))
+        self.call(grant.client, "renew", self.named(grant), answer={"lease": self.lease(grant)})
+
+    def queue(self, key: str, chain: list[dict[str, Any]], **lies: Any) -> CallRecord:
+        """Who blocks whom; without lies the holders and waiters as they are."""
+        holder = self.held.get(key)
+        answer = {
+            "key": key,
+            "holders": [{"token": holder.token}] if holder else [],
+            "waiters": [{"owner": waiter.client} for waiter in self.queues.get(key, ())],
+            "chain": chain,
+            **lies,
+        }
+        return self.call("reader", "queue", {"key": key}, answer=answer)
+
+    def link(self, key: str, state: str = "holding") -> dict[str, Any]:
+        """The holder of a key as a link of the chain."""
+        grant = self.held[key]
+        return {"key": key, "owner": grant.owner, "state": state, "token": grant.token}
 
     # -- writing and reading
 

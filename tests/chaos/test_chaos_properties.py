@@ -6,6 +6,7 @@ import pytest
 import test_chaos_properties_cluster
 import test_chaos_properties_effects
 import test_chaos_properties_leases
+import test_chaos_properties_modes
 import test_chaos_properties_views
 from chaos_known import KNOWN_BAD, KNOWN_GOOD
 from chaos_story import Story
@@ -15,6 +16,7 @@ from tenure_chaos.history import History
 
 KNOWN = (
     test_chaos_properties_leases,
+    test_chaos_properties_modes,
     test_chaos_properties_effects,
     test_chaos_properties_views,
     test_chaos_properties_cluster,

@@ -105,11 +105,50 @@ async def test_cancelling_leaves_the_office(cluster: FakeCluster, client: Client
 
 async def test_observers_see_who_leads(cluster: FakeCluster, client: Client) -> None:
     election = client.election(OFFICE)
-    seen = election.observe(interval=0.001)
+    seen = election.observe()
     assert await anext(seen) is None
     async with client.lease(OFFICE, owner="a"):
         leader = await anext(seen)
         assert leader is not None
         assert leader.owner == "a"
+    assert await anext(seen) is None
+    await seen.aclose()
+
+
+async def test_an_observer_watches_and_does_not_poll(cluster: FakeCluster, client: Client) -> None:
+    seen = client.election(OFFICE).observe()
+    assert await anext(seen) is None
+    following = asyncio.ensure_future(anext(seen))
+    await asyncio.sleep(0.05)
+    await cluster.pass_time(600)
+    assert cluster.calls["/v1/events"] == 1
+    assert cluster.calls["/v1/leases"] == 1
+    async with client.lease(OFFICE + "/assistant"), client.lease(OFFICE, owner="a"):
+        leader = await following
+        assert leader is not None
+        assert leader.owner == "a"
+    assert await anext(seen) is None
+    await seen.aclose()
+
+
+async def test_an_observer_is_told_of_what_happened_while_it_could_not_watch(
+    cluster: FakeCluster, client: Client
+) -> None:
+    """Its connection breaks, and by the time it is back the events are forgotten: it looks again."""
+    seen = client.election(OFFICE).observe()
+    assert await anext(seen) is None
+    following = asyncio.ensure_future(anext(seen))
+    await until(lambda: cluster.calls["/v1/events"] == 1)
+    with cluster.pause():
+        cluster.cut_watches()
+        await asyncio.sleep(0.01)
+    await (await client.lease("busy").acquire()).release()
+    held = await client.lease(OFFICE, owner="a").acquire()
+    leader = await following
+    assert leader is not None
+    assert leader.token == held.token
+    cluster.forget_events()
+    cluster.cut_watches()
+    await held.release()
     assert await anext(seen) is None
     await seen.aclose()

@@ -1,12 +1,16 @@
 """The test kit itself: its clock, its faults, and its fixtures."""
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 
 import tenure
 from tenure import State
-from tenure.testing import FakeCluster, ManualClock
+from tenure.testing import FakeCluster, ManualClock, proposing
+from tenure_cluster.service import proposals, requests
+from tenure_cluster.service.asks import READS, Ask
 
 pytest_plugins = ["tenure.testing.pytest_plugin"]
 
@@ -88,3 +92,64 @@ def test_a_program_for_threads_is_tested_the_same_way(tenure_cluster: FakeCluste
         with pytest.raises(tenure.CommitRefused):
             held.commit("late")
         assert held.state is State.LOST
+
+
+def samples() -> list[msgspec.Struct]:
+    """A request of each kind that changes anything, with all its fields."""
+    note = requests.ProgressNote(step="s", text="t", counter=3)
+    return [
+        requests.AcquireRequest(
+            key="k",
+            owner="o",
+            ttl_ms=7,
+            wait_ms=5,
+            request_id="r",
+            metadata={"a": "b"},
+            grace_ms=3,
+            if_held="conflict",
+            progress_ms=9,
+        ),
+        requests.AcquireRequest(
+            keys=["k", "l"], owner="o", session_id="s", request_id="r", mode="permit", slots=2
+        ),
+        requests.RenewRequest(lease_id="l", ttl_ms=7, progress=note),
+        requests.RenewRequest(session_id="s"),
+        requests.ReleaseRequest(lease_id="l", whole_set=True),
+        requests.AbandonRequest(request_id="r", session_id="s"),
+        requests.HandoverRequest(lease_id="l", to_session_id="s"),
+        requests.ParkRequest(lease_id="l", limit_ms=7),
+        requests.UnparkRequest(lease_id="l", session_id="s"),
+        requests.UnparkRequest(lease_id="l", ttl_ms=7),
+        requests.BreakRequest(key="k", reason="r"),
+        requests.CommitRequest(
+            key="k",
+            lease_id="l",
+            token=7,
+            mode="sequence",
+            slot=1,
+            seq=2,
+            op_id="o",
+            require_live=False,
+            if_revision=3,
+            value="YQ==",
+            value_encoding="base64",
+            digest="d",
+        ),
+        requests.CommitRequest(key="k", lease_id="l", token=7, mode="once", value="v"),
+        requests.DeleteRecordRequest(key="k", if_revision=3),
+        requests.OpenSessionRequest(owner="o", ttl_ms=7, metadata={"a": "b"}),
+        requests.CloseSessionRequest(session_id="s"),
+    ]
+
+
+@pytest.mark.parametrize("request_", samples(), ids=lambda sample: type(sample).__name__)
+def test_a_request_is_the_command_that_a_leader_makes_of_it(request_: Any) -> None:
+    operation = next(name for name, kind in requests.OPERATIONS.items() if kind is type(request_))
+    ask = Ask(operation, "default", request_, remember=True)
+    ours = proposing.command(request_, "default", lambda _: "id", 5)
+    assert ours == proposals._COMMANDS[type(request_)](ask, request_, lambda: "id", 5)
+
+
+def test_every_request_that_changes_anything_is_known_to_the_kit() -> None:
+    writing = {kind for name, kind in requests.OPERATIONS.items() if name not in READS}
+    assert set(proposing._COMMANDS) == writing == {type(sample) for sample in samples()}

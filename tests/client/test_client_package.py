@@ -14,7 +14,8 @@ import pytest
 import tenure
 from tenure import answers
 from tenure._durations import format_ms, parse_ms
-from tenure_cluster.service import replies
+from tenure_cluster.lease import events
+from tenure_cluster.service import replies, watch_messages
 
 ERRORS = [
     tenure.LeaseUnavailable(None, detail="d", request_id="x"),
@@ -82,11 +83,14 @@ def test_errors_travel_between_processes(error: tenure.TenureError) -> None:
 
 SAME_ANSWERS = {
     answers.Holder: replies.HolderBody,
+    answers.Progress: replies.ProgressBody,
+    answers.QueueHolder: replies.HolderBody,
     answers.LeaseInfo: replies.LeaseBody,
     answers.Grant: replies.LeaseBody,
     answers.Ahead: replies.AheadBody,
     answers.Acquired: (replies.GrantedReply, replies.WaitingReply),
     answers.Renewed: replies.RenewedReply,
+    answers.Passed: (replies.HandedOverReply, replies.ParkedReply, replies.UnparkedReply),
     answers.Session: replies.SessionBody,
     answers.SessionAnswer: replies.SessionReply,
     answers.Released: replies.ReleasedReply,
@@ -96,7 +100,9 @@ SAME_ANSWERS = {
     answers.Accepted: replies.AcceptedReply,
     answers.LeasePage: replies.LeasesReply,
     answers.QueuedWaiter: replies.WaiterBody,
+    answers.Blocker: replies.BlockerBody,
     answers.Queue: replies.QueueReply,
+    answers.Event: watch_messages.EventBody,
     answers.Record: replies.RecordReply,
     answers.Member: replies.MemberBody,
     answers.Cluster: replies.ClusterReply,
@@ -115,6 +121,12 @@ def test_the_client_knows_the_answers_that_the_server_gives(ours: type[msgspec.S
         assert field.name in given
         if field.required:
             assert _plain(field.type) <= _plain(given[field.name]) | {type(None)}
+
+
+def test_the_client_has_a_name_for_every_kind_of_event() -> None:
+    kinds = set(typing.get_args(events.EventKind))
+    assert {kind.value for kind in answers.EventKind} == kinds | {"gap"}
+    assert {kind.value for kind in answers.ENDS} == events.ENDS
 
 
 def _plain(kind: object) -> set[object]:

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import tenure
-from tenure import Client, Held, Lease, State, SyncClient, SyncHeld, SyncLease
+from tenure import (
+    Client,
+    Held,
+    Lease,
+    State,
+    Successor,
+    SyncClient,
+    SyncHeld,
+    SyncLease,
+    SyncSuccessor,
+)
+from tenure.election import Election
+from tenure.sync import SyncElection
 from tenure.testing import FakeCluster
 
 KEY = "job/7"
@@ -35,7 +47,15 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 @pytest.mark.parametrize(
-    ("front", "mirror"), [(Client, SyncClient), (Lease, SyncLease), (Held, SyncHeld)], ids=str
+    ("front", "mirror"),
+    [
+        (Client, SyncClient),
+        (Lease, SyncLease),
+        (Held, SyncHeld),
+        (Successor, SyncSuccessor),
+        (Election, SyncElection),
+    ],
+    ids=str,
 )
 def test_both_fronts_have_the_same_names_with_the_same_parameters(front: type, mirror: type) -> None:
     names = {name for name in dir(front) if not name.startswith("_")}
@@ -166,10 +186,51 @@ def test_an_election_is_run_and_observed(cluster: FakeCluster, client: SyncClien
     assert election.leader() is None
     assert election.run(lambda: "led") == "led"
     assert election.run(lambda held: held.token) == 2
-    observed = election.observe(interval=0.001)
+    observed = election.observe()
     assert next(observed) is None
     with client.lease("scheduler", owner="b"):
         leader = next(observed)
         assert leader is not None
         assert leader.owner == "b"
     assert next(observed) is None
+
+
+def test_threads_hand_over_park_and_tell_of_progress(cluster: FakeCluster, client: SyncClient) -> None:
+    held = client.lease(KEY, ttl=30, owner="a", progress=60).acquire()
+    assert held.progress("review", counter=1) > 0
+    before = held.token
+    held.park(3600)
+    assert held.state is State.PARKED
+    assert held.parked_for > 3500
+    held.unpark()
+    assert held.state is State.HELD
+    assert held.token > before
+    with client.lease(KEY, ttl=30, owner="b").successor() as successor:
+        held.handover(successor.session_id)
+        received = successor.acquire()
+    assert held.state is State.RELEASED
+    assert received.is_held
+    assert received.found_progress is not None
+    assert received.found_progress.step == "review"
+    received.park(3600)
+    taken = client.take_up(received.lease_id)
+    assert taken.token > received.token
+    taken.release()
+    wait_until(lambda: cluster.left() == ([], []))
+
+
+def test_leaving_a_block_in_a_thread_leaves_a_parked_lease_parked(
+    cluster: FakeCluster, client: SyncClient
+) -> None:
+    with client.lease(KEY, ttl=30) as held:
+        held.park(3600)
+    assert cluster.left()[0] == [KEY]
+    held.release()
+    assert cluster.left() == ([], [])
+
+
+def test_a_set_of_keys_is_one_handle_in_threads_too(cluster: FakeCluster, client: SyncClient) -> None:
+    with client.lease(["a", "b"], ttl=30) as held:
+        assert set(held.tokens) == {"a", "b"}
+        held.commit("x", key="b")
+    assert cluster.left() == ([], [])

@@ -7,14 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command_line import Tenure
 from dev_process import DevProcess, environment, until
-
-from tenure._cli.group import cli
 
 pytestmark = pytest.mark.process
 
@@ -23,55 +20,6 @@ pytestmark = pytest.mark.process
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevProcess]:
     with DevProcess(tmp_path_factory.mktemp("cli")) as running:
         yield running
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-
-
-class Tenure:
-    """The command line, told where the cluster is by TENURE_ENDPOINTS. It runs in this process, except in
-    `process`."""
-
-    def __init__(self, endpoints: str) -> None:
-        self.environment = environment() | {"TENURE_ENDPOINTS": endpoints}
-
-    def __call__(self, *arguments: str, stdin: bytes | None = None) -> Done:
-        done = CliRunner(env=self.environment).invoke(cli, arguments, prog_name="tenure", input=stdin)
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Done(done.exit_code, done.stdout_bytes, done.stderr_bytes)
-
-    def process(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tenure.cli", *arguments],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def ok(self, *arguments: str, stdin: bytes | None = None) -> dict:
-        """The JSON document of a command that must succeed, silently on standard error."""
-        done = self(*arguments, "-o", "json", stdin=stdin)
-        assert (done.returncode, done.stderr) == (0, b""), done.stderr
-        return json.loads(done.stdout)
-
-    def refused(self, code: int, *arguments: str) -> dict:
-        """The JSON document of a command that must be refused; the same is said to people on standard
-        error."""
-        done = self(*arguments, "-o", "json")
-        assert done.returncode == code, (done.stdout, done.stderr)
-        assert done.stderr.startswith(b"tenure: ")
-        return json.loads(done.stdout)
-
-    def text(self, *arguments: str) -> str:
-        done = self(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.decode()
 
 
 @pytest.fixture
@@ -348,12 +296,6 @@ def test_a_commit_without_a_value_says_that_the_record_is_unchanged(tenure: Tenu
     assert "no value" not in tenure.text(*base, "--mode", "current", "--value", "")
 
 
-def test_what_no_node_can_do_yet_is_not_offered(tenure: Tenure) -> None:
-    for command, options in (("acquire", ("--shared", "--slots")), ("commit", ("--slot",))):
-        text = tenure.text(command, "--help")
-        assert not any(option in text for option in options)
-
-
 def test_hints_name_the_key_as_a_shell_takes_it(tenure: Tenure) -> None:
     key = "cli/it's here"
     tenure.ok("acquire", key, "--owner", "a", "--ttl", "5s")
@@ -368,6 +310,16 @@ def test_hints_name_the_key_as_a_shell_takes_it(tenure: Tenure) -> None:
         ["acquire", "k", "--ttl", "30"],
         ["acquire", "k", "--metadata", "novalue"],
         ["acquire", "k", "--shared", "--slots", "2"],
+        ["acquire", "k", "--progress-within", "soon"],
+        ["renew", "l", "--ttl", "30s", "--step", "s"],
+        ["handover", "l"],
+        ["park", "l"],
+        ["run", "k"],
+        ["run", "k", "--"],
+        ["run", "--", "k"],
+        ["run", "k", "--shared", "--slots", "2", "--", "true"],
+        ["watch", "--kind", "nonsense"],
+        ["watch", "--from", "-1"],
         ["commit", "k", "--token", "1"],
         ["commit", "k", "--token", "1", "--lease-id", "l", "--value", "a", "--value-file", "b"],
         ["commit", "k", "--token", "1", "--lease-id", "l", "--value-file", "/does/not/exist"],
@@ -421,6 +373,11 @@ def test_what_others_stored_cannot_steer_the_terminal(tenure: Tenure, key: str) 
         ["list"],
         ["queue"],
         ["break"],
+        ["handover"],
+        ["park"],
+        ["unpark"],
+        ["run"],
+        ["watch"],
         ["commit"],
         ["record"],
         ["status"],

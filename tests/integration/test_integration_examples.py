@@ -19,6 +19,12 @@ SAYS = {
     "worker_pool": ["12 of 12 tasks done"],
     "migration": ["instance-0", "instance-1", "instance-2", "migrated and starts"],
     "human_approval": ["paid $100 to 42", "not paid: "],
+    "handover": [
+        "worker-1 does step 3",
+        "worker-1 is too late: ",
+        "worker-2 does step 4",
+        "worker-2 is done",
+    ],
 }
 
 

@@ -89,15 +89,18 @@ class World:
         if_held: Any = "return",
         tenant: str = TENANT,
         metadata: dict[str, str] | None = None,
+        progress_ms: int = 0,
         mode: Any = "exclusive",
         slots: int = 0,
         keys: list[str] | None = None,
         wall_ms: int | None = None,
     ) -> commands.Acquire:
+        keys = keys if keys is not None else [key]
+        first = lease if lease is not None else self.fresh_id("lease")
         return commands.Acquire(
             tenant=tenant,
-            keys=keys if keys is not None else [key],
-            lease_ids=[lease if lease is not None else self.fresh_id("lease")],
+            keys=keys,
+            lease_ids=[first, *(f"{first}.{number}" for number in range(1, len(keys)))][: len(keys) or 1],
             owner=owner,
             session_id=session,
             ttl_ms=None if session is not None else ttl_ms,
@@ -110,6 +113,7 @@ class World:
             if_held=if_held,
             metadata=metadata or {},
             wall_ms=self.wall_ms if wall_ms is None else wall_ms,
+            progress_ms=progress_ms,
         )
 
     @property
@@ -130,11 +134,25 @@ class World:
         session: str | None = None,
         ttl_ms: int | None = None,
         tenant: str = TENANT,
+        progress: tuple[str, str, int] | None = None,
     ) -> results.Result:
-        return self.apply(commands.Renew(tenant, lease, session, ttl_ms, self.wall_ms))
+        note = commands.ProgressNote(*progress) if progress is not None else None
+        return self.apply(commands.Renew(tenant, lease, session, ttl_ms, self.wall_ms, note))
 
-    def release(self, lease: str, tenant: str = TENANT) -> results.Result:
-        return self.apply(commands.Release(tenant, lease, self.wall_ms))
+    def handover(self, lease: str, to: str, new: str | None = None) -> results.Result:
+        new = new if new is not None else self.fresh_id("handed")
+        return self.apply(commands.Handover(TENANT, lease, to, new, self.wall_ms))
+
+    def park(self, lease: str, limit_ms: int = 3_600_000, token: int | None = None) -> results.Result:
+        return self.apply(commands.Park(TENANT, lease, limit_ms, self.wall_ms, token))
+
+    def unpark(
+        self, lease: str, session: str | None = None, ttl_ms: int | None = None, token: int | None = None
+    ) -> results.Result:
+        return self.apply(commands.Unpark(TENANT, lease, session, ttl_ms, self.wall_ms, token))
+
+    def release(self, lease: str, tenant: str = TENANT, *, whole_set: bool = False) -> results.Result:
+        return self.apply(commands.Release(tenant, lease, self.wall_ms, whole_set))
 
     def abandon(
         self, request: str, session: str | None = None, *, polled_until_ms: int | None = None

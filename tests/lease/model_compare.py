@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+from model_coverage import count_marks
 from model_lease import Model
 from model_rules import Diverged, Ledger, demand, same
 from model_scripts import KEYS, STEP_BYTES, TENANTS, Writer, describe
@@ -53,6 +54,9 @@ COMMANDS: dict[str, Any] = {
     "open_session": commands.OpenSession,
     "close_session": commands.CloseSession,
     "expire": commands.Expire,
+    "handover": commands.Handover,
+    "park": commands.Park,
+    "unpark": commands.Unpark,
     "tick": commands.Tick,
 }
 
@@ -63,6 +67,8 @@ def command_of(plain: Row) -> Any:
     fields = {name: plain[name] for name in kind.__struct_fields__}
     if "items" in fields:
         fields["items"] = [commands.ExpireItem(**item) for item in fields["items"]]
+    if fields.get("progress") is not None:
+        fields["progress"] = commands.ProgressNote(**fields["progress"])
     return kind(**fields)
 
 
@@ -137,9 +143,12 @@ class Comparison:
                 name += f" {field}={result[field]}"
         self.counts[name] += 1
         self.counts["steps"] += 1
+        count_marks(self.counts, COMMANDS[plain["op"]].__name__, plain, result, events)
+        if plain["op"] == "expire":
+            self.counts.update(f"item {kind}" for kind in self.model.ended_items)
+        self.counts["an entry has granted enough"] += self.model.grants_left <= 0
+        self.counts["a session is closed bit by bit"] += any(row["closed"] for row in self.model.sessions)
         kinds = [event["kind"] for event in events]
-        for kind in kinds:
-            self.counts[f"event {kind}"] += 1
         for first, second in itertools.pairwise(kinds):
             self.counts[f"{first} then {second}"] += 1
 

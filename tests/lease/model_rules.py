@@ -25,9 +25,11 @@ def same(what: str, expected: Any, found: Any) -> None:
 
 ENDED_BY = {
     "released": {"release", "abandon", "close_session"},
+    "handed_over": {"handover"},
     "broken": {"break_"},
     "expired": {
         *("acquire", "claim", "renew", "release", "abandon", "break_", "close_session", "expire"),
+        *("handover", "park", "unpark"),
     },
 }
 """Which commands can end a lease in which way."""
@@ -41,6 +43,8 @@ class Ledger:
         self.tokens: dict[str, int] = {}
         self.revisions: dict[str, int] = {}
         self.held: dict[tuple[str, str], list[int]] = {}
+        self.at_slot: dict[tuple[str, str, int], int] = {}
+        """The token that was last granted, or taken up with, at each slot."""
         self.leases: dict[Any, tuple[Lease, int]] = {}
         self.waiters: list[Waiter] = []
 
@@ -51,7 +55,10 @@ class Ledger:
         self.leases = {}
         for where, lease in table.leases.items():
             deadline_ms = table.sessions[lease.tenant, lease.session_id].deadline_ms
-            self.leases[where] = (lease, min(deadline_ms, lease.claim_deadline_ms or deadline_ms))
+            life = lease.life
+            for other_ms in (lease.claim_deadline_ms, life.progress_deadline_ms if life else 0):
+                deadline_ms = min(deadline_ms, other_ms or deadline_ms)
+            self.leases[where] = (lease, deadline_ms)
 
     def check(self, op: str, events: list[Event]) -> None:
         """Hold what a command did against the rules."""
@@ -75,8 +82,19 @@ class Ledger:
             demand(joins or rose, f"token {event.token} did not rise")
             self.tokens[event.tenant] = max(event.token, self.tokens.get(event.tenant, 0))
             present.append(event.token)
+            self.at_slot[event.tenant, event.key, event.slot] = event.token
+        elif event.kind == "unparked":
+            demand(event.token > self.tokens.get(event.tenant, 0), f"token {event.token} did not rise")
+            self.tokens[event.tenant] = event.token
+            before = self.at_slot.get((event.tenant, event.key, event.slot), 0)
+            demand(before in present, f"a lease without token {before} was unparked")
+            present[present.index(before)] = event.token
+            self.at_slot[event.tenant, event.key, event.slot] = event.token
+        elif event.kind == "parked":
+            demand(event.token in present, f"token {event.token} was parked and did not hold")
         elif event.kind in ENDED_BY:
-            demand(op in ENDED_BY[event.kind], f"{op} told {event.kind}")
+            may_end = ENDED_BY["expired"] if event.detail == "session_closed" else ENDED_BY[event.kind]
+            demand(op in may_end, f"{op} told {event.kind}")
             demand(event.token in present, f"token {event.token} ended and did not hold")
             present.remove(event.token)
         self.check_together(where, present)
@@ -129,11 +147,16 @@ class Ledger:
         demand(tokens_of == told, "the holders are not those that the events tell of")
 
     def check_order(self) -> None:
-        """Nobody is granted while a waiter of the same key that came before still waits."""
+        """Nobody is granted while a waiter of the same key alone that came before still waits, and a waiter
+        is granted all its keys or none."""
         table = self.machine.table
         for waiter in self.waiters:
-            if (waiter.tenant, waiter.lease_ids[0]) in table.leases:
-                left = [row.ticket for row in table.queue(waiter.tenant, waiter.keys[0])]
+            granted = [lease_id for lease_id in waiter.lease_ids if (waiter.tenant, lease_id) in table.leases]
+            if not granted:
+                continue
+            demand(granted == waiter.lease_ids, f"{granted} are half of a set {waiter.lease_ids}")
+            for key in waiter.keys:
+                left = [row.ticket for row in table.queue(waiter.tenant, key) if len(row.keys) == 1]
                 demand(
                     not left or min(left) > waiter.ticket, f"ticket {waiter.ticket} was granted out of turn"
                 )

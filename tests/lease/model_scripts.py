@@ -24,7 +24,7 @@ from model_state import (
 
 T = TypeVar("T")
 
-STEP_BYTES = 16
+STEP_BYTES = 24
 STEPS = 250
 
 TENANTS = ["acme", "acme", "acme", "zebra"]
@@ -46,6 +46,9 @@ MODES = [
     [("exclusive", 1), ("shared", 1), ("permit", 2), ("permit", 1), ("permit", 2), ("permit", 0)],
 ]
 """In which modes a history's keys are asked for."""
+
+SETS = [0, 0, 25, 60]
+"""How many of 100 acquires in a history ask for several keys."""
 
 OWNERS = ["ann", "bob", "cy"]
 REQUESTS = ["r0", "r1", "r2", "r3"]
@@ -90,6 +93,8 @@ class Writer:
         self.now_ms = 0
         self.keys = KEYS
         self.modes = MODES[0]
+        self.set_percent = 0
+        self.progress_percent = 0
         self.explicit_percent = 60
         self.unhurried = 186
         self.session_ids: dict[str, list[str]] = {}
@@ -104,6 +109,8 @@ class Writer:
         if self.places is None:
             self.places = PLACES[data[-1] % len(PLACES)]
             self.modes = MODES[data[-2] % len(MODES)]
+            self.set_percent = SETS[data[-3] % len(SETS)]
+            self.progress_percent = [0, 40][data[-4] % 2]
         tenants, self.keys, self.explicit_percent, self.unhurried = self.places
         at_ms = self.stamp(choices)
         self.now_ms = max(at_ms, self.model.time)
@@ -140,6 +147,7 @@ class Writer:
         model = self.model
         found = [row["deadline_ms"] for row in model.sessions]
         found += [row["claim_deadline_ms"] for row in model.leases]
+        found += [row["progress_until_ms"] for row in model.leases]
         found += [row["poll_deadline_ms"] for row in model.waiters]
         found += [row["blocked_until_ms"] for row in model.keys]
         found += [row["idle_since_ms"] + KEY_MEMORY_MS for row in model.keys if row["idle_since_ms"] >= 0]
@@ -189,17 +197,18 @@ class Writer:
             "op": "acquire",
             "wait": not choices.chance(35),
             "owner": choices.pick(OWNERS),
-            "keys": [choices.pick(self.keys)],
+            "keys": self.some_keys(choices),
             "session_id": None,
             "ttl_ms": None,
             "request_id": self.mint("q"),
             "remember": True,
-            "lease_ids": [self.mint("l")],
+            "lease_ids": [],
             "mode": mode,
             "slots": slots,
             "grace_ms": choices.pick(GRACES_MS),
             "if_held": choices.pick(["return", "return", "conflict"]),
             "metadata": choices.pick(METADATA),
+            "progress_ms": 0,
         }
         how = choices.byte()
         if how >= 170 and known:
@@ -207,7 +216,7 @@ class Writer:
             command |= {"request_id": row["request_id"], "session_id": row["scope"] or None}
             command["remember"] = row["remember"]
             if not choices.chance(10):
-                command["keys"] = row.get("keys") or [row["key"]]
+                command["keys"] = row.get("keys") or row.get("set") or [row["key"]]
         elif choices.chance(self.explicit_percent) and (self.session_ids.get(tenant) or choices.chance(10)):
             command["session_id"] = self.some_session_id(choices, tenant)
             held = [row["key"] for row in self.rows(self.model.leases, tenant)]
@@ -221,7 +230,21 @@ class Writer:
             command["ttl_ms"] = choices.pick(TTLS_MS)
         elif how < 170 and choices.chance(25):
             self.wait_for_one_who_waits(choices, tenant, command)
+        if choices.chance(self.progress_percent):
+            command["progress_ms"] = choices.pick([5_000, 1_000, 20_000])
+        numbers = range(len(command["keys"]))
+        command["lease_ids"] = [self.mint("l") + (f".{number}" if number else "") for number in numbers]
         return command
+
+    def some_keys(self, choices: Choices) -> list[str]:
+        """One key, or in some histories several."""
+        key = choices.pick(self.keys)
+        others = sorted(set(KEYS) - {key})
+        if not choices.chance(self.set_percent):
+            return [key]
+        second = choices.pick(others)
+        third = [other for other in others if other != second and choices.chance(30)]
+        return [key, second, *third]
 
     def wait_for_one_who_waits(self, choices: Choices, tenant: str, command: Row) -> None:
         """Let a session ask for what another holds that waits itself; so circles come about."""
@@ -240,10 +263,7 @@ class Writer:
         model = self.model
         found = []
         for row in self.rows(model.waiters, tenant) + self.rows(model.leases, tenant):
-            scope = row["session_id"]
-            session = model.session(tenant, scope)
-            if session is not None and session["private"]:
-                scope = ""
+            scope = row["scope"] if "scope" in row else "" if row["private"] else row["session_id"]
             if row["remember"] or row in model.waiters or model.deadline(row) > self.now_ms:
                 found.append({**row, "scope": scope})
         found += [row for row in self.rows(model.ended, tenant) if row["remember"]][-4:]
@@ -259,7 +279,11 @@ class Writer:
         return {"op": "claim", "lease_id": self.some_lease_id(choices, tenant)}
 
     def renew(self, choices: Choices, tenant: str) -> Row:
-        command = {"op": "renew", "lease_id": None, "session_id": None, "ttl_ms": None}
+        command: Row = {"op": "renew", "lease_id": None, "session_id": None, "ttl_ms": None}
+        command["progress"] = None
+        if choices.chance(30):
+            step = choices.pick(["plan", "write"])
+            command["progress"] = {"step": step, "text": "", "counter": choices.pick([0, 1, self.minted])}
         if choices.chance(25):
             command["ttl_ms"] = choices.pick(TTLS_MS)
         if choices.chance(35):
@@ -269,7 +293,8 @@ class Writer:
         return command
 
     def release(self, choices: Choices, tenant: str) -> Row:
-        return {"op": "release", "lease_id": self.some_lease_id(choices, tenant)}
+        lease_id = self.some_lease_id(choices, tenant)
+        return {"op": "release", "lease_id": lease_id, "whole_set": choices.chance(50)}
 
     def abandon(self, choices: Choices, tenant: str) -> Row:
         known = self.asked(tenant)
@@ -393,11 +418,52 @@ class Writer:
         found = [("session", row["tenant"], row["session_id"], row["deadline_ms"]) for row in model.sessions]
         for row in model.leases:
             found.append(("claim", row["tenant"], row["lease_id"], row["claim_deadline_ms"]))
+            found.append(("progress", row["tenant"], row["lease_id"], row["progress_until_ms"]))
         for row in model.waiters:
             found.append(("waiter", row["tenant"], waiter_item_id(row), row["poll_deadline_ms"]))
         for row in model.keys:
             found.append(("grace", row["tenant"], row["key"], row["blocked_until_ms"]))
         return [dict(zip(("kind", "tenant", "id", "deadline_ms"), item, strict=True)) for item in found]
+
+    def handover(self, choices: Choices, tenant: str) -> Row:
+        lease_id, to = self.some_lease_id(choices, tenant), self.some_session_id(choices, tenant)
+        given = [row for row in self.rows(self.model.ended, tenant) if row["reason"] == "handed_over"]
+        if given and choices.chance(15):
+            past = choices.pick(given)
+            heirs = [row for row in self.rows(self.model.leases, tenant) if row["key"] == past["key"]]
+            lease_id, to = past["lease_id"], choices.pick(heirs)["session_id"] if heirs else to
+        return {
+            "op": "handover",
+            "lease_id": lease_id,
+            "to_session_id": to,
+            "new_lease_id": self.mint("h"),
+        }
+
+    def park(self, choices: Choices, tenant: str) -> Row:
+        lease_id = self.some_lease_id(choices, tenant)
+        limit_ms = choices.pick([100_000, 5_000, 250_000])
+        token = self.some_token(choices, tenant, lease_id)
+        return {"op": "park", "lease_id": lease_id, "limit_ms": limit_ms, "token": token}
+
+    def some_token(self, choices: Choices, tenant: str, lease_id: str) -> int | None:
+        """None, the lease's own, or one of before."""
+        lease = self.model.lease(tenant, lease_id)
+        if lease is None:
+            return choices.pick([None, 1])
+        return choices.pick([None, lease["token"], lease["token"], max(1, lease["token"] - 1)])
+
+    def unpark(self, choices: Choices, tenant: str) -> Row:
+        parked = [row["lease_id"] for row in self.rows(self.model.leases, tenant) if row["parked_ttl_ms"]]
+        lease_id = (
+            choices.pick(parked) if parked and not choices.chance(10) else self.some_lease_id(choices, tenant)
+        )
+        command: Row = {"op": "unpark", "lease_id": lease_id, "session_id": None, "ttl_ms": None}
+        command["token"] = self.some_token(choices, tenant, lease_id)
+        if choices.chance(50):
+            command["session_id"] = self.some_session_id(choices, tenant)
+        elif choices.chance(50):
+            command["ttl_ms"] = choices.pick(TTLS_MS)
+        return command
 
     def tick(self, choices: Choices, tenant: str) -> Row:
         return {"op": "tick"}
@@ -420,6 +486,9 @@ OPERATIONS = _weighted(
     (Writer.open_session, 4),
     (Writer.close_session, 1),
     (Writer.expire, 4),
+    (Writer.handover, 2),
+    (Writer.park, 2),
+    (Writer.unpark, 3),
 )
 """What a step's first byte picks: what more depends on more often, the plainest first."""
 

@@ -16,6 +16,8 @@ REQUEST_MEMORY_MS = 60_000
 KEY_MEMORY_MS = 86_400_000
 
 HOLDERS_MAX = 1_000
+SET_PATIENCE_MS = 10_000
+SET_KEYS_MAX = 64
 
 BOUNDS = {
     "tokens": 2**53 - 1,
@@ -24,9 +26,14 @@ BOUNDS = {
     "answers": 1_000_000,
     "idle_keys": 100_000,
     "endings": 500,
+    "grants": 1_000,
+    "events": 1_000,
+    "close": 500,
 }
 """How much there may be: tokens of a tenant, waiters of a key, memories of ended leases (likewise of
-requests given up and of expired sessions), of op_ids, idle keys, endings by one Expire."""
+requests given up and of expired sessions), of op_ids, idle keys, endings by one Expire; leases granted to
+waiters and events from which on an entry leaves the rest to another, what is ended by closing a session at
+once."""
 
 
 class State:
@@ -50,7 +57,10 @@ class State:
         self.records: list[Row] = []
         self.answers: list[Row] = []
         self.events: list[Row] = []
+        self.touched: list[tuple[str, str]] = []
         self.endings_left = 0
+        self.ended_items: list[str] = []
+        self.grants_left = 0
 
     # What is there.
 
@@ -79,6 +89,8 @@ class State:
         assert session is not None, "a lease without a session"
         if lease["claim_deadline_ms"]:
             return min(session["deadline_ms"], lease["claim_deadline_ms"])
+        if lease["progress_until_ms"]:
+            return min(session["deadline_ms"], lease["progress_until_ms"])
         return session["deadline_ms"]
 
     def dead(self, lease: Row) -> bool:
@@ -89,6 +101,8 @@ class State:
         if waiter["poll_deadline_ms"] <= self.time:
             return "silent"
         session = self.session(waiter["tenant"], waiter["session_id"])
+        if session is not None and session["closed"]:
+            return "session_closed"
         return "" if self.alive(session) else "session_expired"
 
     def alive(self, session: Row | None) -> bool:
@@ -101,11 +115,7 @@ class State:
         return None
 
     def lease_of(self, tenant: str, scope: str, request_id: str) -> Row | None:
-        for lease in matching(self.leases, tenant=tenant, request_id=request_id):
-            session = self.session(tenant, lease["session_id"])
-            if session is not None and scope == ("" if session["private"] else session["session_id"]):
-                return lease
-        return None
+        return first(self.leases, tenant=tenant, scope=scope, request_id=request_id)
 
     # Passing time.
 
@@ -138,9 +148,12 @@ class State:
         self.keys.remove(oldest)
         return True
 
-    def mark_idle_keys(self) -> None:
-        """Note which keys came into use, and which have just fallen idle."""
-        for state in self.keys:
+    def mark_idle_keys(self, names: list[str] | None = None) -> None:
+        """Note which keys came into use, and which have just fallen idle; the named ones in their order."""
+        order = names or []
+        for state in sorted(
+            self.keys, key=lambda row: order.index(row["key"]) if row["key"] in order else -1
+        ):
             where = (state["tenant"], state["key"])
             if self.holders(*where) or self.queue(*where) or self.record(*where):
                 state["idle_since_ms"] = -1
@@ -162,15 +175,58 @@ class State:
             if self.gone(waiter):
                 self.leave(waiter, self.gone(waiter))
 
+    def touch(self, waiter: Row) -> None:
+        """Note that the keys of a set of keys are to be looked at: it stands in their way no more."""
+        for key in waiter["keys"]:
+            if (waiter["tenant"], key) not in self.touched:
+                self.touched.append((waiter["tenant"], key))
+
     def serve(self, tenant: str, key: str) -> None:
-        """Grant a settled key to its waiters, for as long as the first of them can be granted."""
-        while self.queue(tenant, key):
-            waiter = self.queue(tenant, key)[0]
-            if not self.room(tenant, key, waiter["mode"], waiter["slots"]):
+        """Grant a settled key to its waiters in their order. The first that can't be granted stops those
+        behind it; but a set of keys that has not waited for long lets them pass."""
+        passed: list[Row] = []
+        while True:
+            waiter = first([row for row in self.queue(tenant, key) if row not in passed])
+            if waiter is None:
                 return
-            if self.blocked(tenant, key) or self.tokens.get(tenant, 0) >= self.bounds["tokens"]:
+            if self.grants_left <= 0:
+                self.put_off(tenant, key)
                 return
-            self.grant_waiter(waiter)
+            if self.is_its_turn(waiter, key):
+                self.grant_waiter(waiter)
+            elif self.steps_aside(waiter):
+                passed.append(waiter)
+            else:
+                return
+
+    def put_off(self, tenant: str, key: str) -> None:
+        """Enough was granted. A grace period that ends now lets the reaper go on with a key; one who holds
+        it alone will do so by its end."""
+        if not any(row["mode"] == "exclusive" for row in self.holders(tenant, key)):
+            state = self.state_of_key(tenant, key)
+            state["blocked_until_ms"] = max(state["blocked_until_ms"], self.time, 1)
+
+    def steps_aside(self, waiter: Row) -> bool:
+        return len(waiter["keys"]) > 1 and self.time < waiter["queued_ms"] + SET_PATIENCE_MS
+
+    def is_its_turn(self, waiter: Row, served: str) -> bool:
+        """Whether a waiter can have all its keys now, looking at them one by one."""
+        tenant = waiter["tenant"]
+        if self.tokens.get(tenant, 0) + len(waiter["keys"]) > self.bounds["tokens"]:
+            return False
+        busy = len([row for row in self.waiters if row["session_id"] == waiter["session_id"]]) > 1
+        for key in waiter["keys"]:
+            if key != served:
+                told = len(self.events)
+                self.bury(tenant, key)
+                if len(self.events) > told and (tenant, key) not in self.touched:
+                    self.touched.append((tenant, key))
+            if self.blocked(tenant, key) or not self.room(tenant, key, waiter["mode"], waiter["slots"]):
+                return False
+            ahead = [row for row in self.queue(tenant, key) if row["ticket"] < waiter["ticket"]]
+            if ahead and (busy or not all(self.steps_aside(row) for row in ahead)):
+                return False
+        return True
 
     def blocked(self, tenant: str, key: str) -> bool:
         state = self.key(tenant, key)
@@ -186,8 +242,13 @@ class State:
         return len(holders) < (slots if mode == "permit" else HOLDERS_MAX)
 
     def settle(self, tenant: str, key: str) -> None:
-        self.bury(tenant, key)
-        self.serve(tenant, key)
+        """Bring a key up to date, and after it every other key that was touched by that, in turn."""
+        if (tenant, key) not in self.touched:
+            self.touched.append((tenant, key))
+        while self.touched:
+            where = self.touched.pop(0)
+            self.bury(*where)
+            self.serve(*where)
 
     # Small changes.
 
@@ -240,11 +301,12 @@ class State:
         session = self.session(lease["tenant"], lease["session_id"])
         assert session is not None
         self.leases.remove(lease)
-        names = ("tenant", "lease_id", "key", "request_id", "remember", "token")
+        names = ("tenant", "lease_id", "key", "request_id", "remember", "token", "scope")
         ended = {name: lease[name] for name in names} | {"reason": reason, "ended_ms": self.time}
-        scope = "" if session["private"] else lease["session_id"]
-        self.remember(self.ended, ended | {"scope": scope}, "ended")
-        if session["private"]:
+        ended["set"] = lease["set"]
+        self.remember(self.ended, ended, "ended")
+        owned = {"tenant": lease["tenant"], "session_id": lease["session_id"]}
+        if session["private"] and not matching(self.leases, **owned):
             self.sessions.remove(session)
         taken_up = lease["claim_deadline_ms"] == 0
         if reason in ("expired", "broken") and lease["grace_ms"] and taken_up:
@@ -255,11 +317,13 @@ class State:
     def leave(self, waiter: Row, why: str) -> None:
         """Take a waiter out of the queue that was not granted."""
         self.waiters.remove(waiter)
+        if len(waiter["keys"]) > 1:
+            self.touch(waiter)
         if waiter["private"]:
             session = self.session(waiter["tenant"], waiter["session_id"])
             if session is not None:
                 self.sessions.remove(session)
-        self.mark_idle_keys()
+        self.mark_idle_keys(waiter["keys"])
         for key in waiter["keys"]:
             self.event(waiter["tenant"], "queue_left", key, waiter["owner"], 0, why, waiter["mode"])
 
@@ -274,17 +338,28 @@ class State:
             "metadata": {} if private else wanted["metadata"],
             "opened_wall_ms": self.wall,
             "renewed_wall_ms": self.wall,
+            "closed": False,
         }
         self.sessions.append(session)
         return session
 
-    def grant(self, wanted: Row, key: str, lease_id: str, session_id: str, claim_deadline_ms: int) -> Row:
+    def grant(
+        self,
+        wanted: Row,
+        key: str,
+        lease_id: str,
+        session_id: str,
+        claim_deadline_ms: int,
+        slot: int | None = None,
+    ) -> Row:
         """Make the lease of an acquire. Its token is above every earlier one of the tenant; only readers who
         hold at the same time have the same."""
         tenant, mode = wanted["tenant"], wanted["mode"]
         holders = self.holders(tenant, key)
         taken = [row["slot"] for row in holders]
-        slot = min(slot for slot in range(len(taken) + 1) if slot not in taken) if mode == "permit" else 0
+        if slot is None:
+            free = [number for number in range(len(taken) + 1) if number not in taken]
+            slot = free[0] if mode == "permit" else 0
         joins = holders and mode == "shared"
         token = holders[0]["token"] if joins else self.mint(tenant)
         state = self.state_of_key(tenant, key)
@@ -292,7 +367,9 @@ class State:
         if mode != "permit" or (state["mode"], state["slots"]) != (mode, slots):
             # Another phase: nobody writes through the other slots any more.
             state["guards"] = {at: guard for at, guard in state["guards"].items() if at == slot}
-        state |= {"mode": mode, "slots": slots, "blocked_until_ms": 0}
+        state |= {"mode": mode, "slots": slots}
+        if not self.blocked(tenant, key):
+            state["blocked_until_ms"] = 0
         alone = mode != "shared"
         self.raise_floor(state, slot, token, lease_id if alone else "", wanted["owner"] if alone else "")
         revision = self.event(tenant, "granted", key, wanted["owner"], token, "", mode, slot)
@@ -309,28 +386,52 @@ class State:
             "metadata": wanted["metadata"],
             "request_id": wanted["request_id"],
             "remember": wanted["remember"],
+            "set": wanted["keys"] if len(wanted["keys"]) > 1 else [],
+            "scope": self.scope_in(tenant, session_id),
+            "progress_ms": wanted["progress_ms"],
+            "progress_until_ms": 0,
+            "progress": None,
+            "parked_ttl_ms": 0,
+            "moved": False,
             "claim_deadline_ms": claim_deadline_ms,
             "granted_ms": self.time,
             "granted_wall_ms": self.wall,
             "revision": revision,
         }
+        if wanted["progress_ms"] and not claim_deadline_ms:
+            lease["progress_until_ms"] = self.time + wanted["progress_ms"]
         self.leases.append(lease)
         self.mark_idle_keys()
         return lease
 
+    def scope_in(self, tenant: str, session_id: str) -> str:
+        """The scope of a request that is made in a session."""
+        session = self.session(tenant, session_id)
+        assert session is not None
+        return "" if session["private"] else session_id
+
     def grant_waiter(self, waiter: Row) -> None:
         self.waiters.remove(waiter)
+        self.grants_left -= len(waiter["keys"])
         until = self.time + CLAIM_WINDOW_MS
         if waiter["private"]:
             session = self.session(waiter["tenant"], waiter["session_id"])
             assert session is not None
             session["deadline_ms"] = until
-        self.grant(waiter, waiter["keys"][0], waiter["lease_ids"][0], waiter["session_id"], until)
+        if len(waiter["keys"]) > 1:
+            self.touch(waiter)
+        self.grant_all(waiter, waiter["session_id"], until)
+
+    def grant_all(self, wanted: Row, session_id: str, claim_deadline_ms: int) -> list[Row]:
+        pairs = zip(wanted["keys"], wanted["lease_ids"], strict=True)
+        return [self.grant(wanted, key, name, session_id, claim_deadline_ms) for key, name in pairs]
 
     def claim_lease(self, lease: Row) -> None:
         session = self.session(lease["tenant"], lease["session_id"])
         assert session is not None
         lease["claim_deadline_ms"] = 0
+        if lease["progress_ms"]:
+            lease["progress_until_ms"] = self.time + lease["progress_ms"]
         session["renewed_wall_ms"] = self.wall
         full = self.time + session["ttl_ms"]
         # What a private session had so far was the claim window, and not a promise to its holder.
@@ -338,7 +439,12 @@ class State:
 
     def finish(self, lease: Row, reason: str, detail: str = "") -> None:
         """End a lease and put that into the event stream; the key is not handed on yet."""
-        kind = {"expired": "expired", "broken": "broken"}.get(reason, "released")
+        session = self.session(lease["tenant"], lease["session_id"])
+        if reason == "expired" and session is not None and session["closed"]:
+            reason = detail = "session_closed"
+        kind = reason if reason in ("expired", "broken", "handed_over") else "released"
+        if reason == "expired" and self.deadline(lease) == lease["progress_until_ms"]:
+            detail = "no_progress"
         self.end(lease, reason)
         self.tell(lease, kind, detail)
 

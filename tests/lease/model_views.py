@@ -71,9 +71,7 @@ class Views:
         mine = [model.shown(lease) for lease in model.holders(tenant, key) if not model.dead(lease)]
         now = table.time_ms
         theirs = [
-            plain_of(grant)
-            for grant in table.holders(tenant, key)
-            if grant.session.deadline_ms > now and not 0 < grant.lease.claim_deadline_ms <= now
+            plain_of(grant) for grant in table.holders(tenant, key) if table.lease_deadline(grant.lease) > now
         ]
         same(f"holders of {key}", mine, theirs)
         queue = [row["request_id"] for row in model.queue(tenant, key) if not model.gone(row)]
@@ -130,9 +128,11 @@ class Views:
         for row in model.leases:
             session = model.session(row["tenant"], row["session_id"])
             assert session is not None
-            scope = "" if session["private"] else row["session_id"]
+            scope = row["scope"]
             granted = table.granted(row["tenant"], scope, row["request_id"]) or []
-            same("grant of a request", [row["lease_id"]], [grant.lease.lease_id for grant in granted])
+            ids = [other["lease_id"] for other in model.together(row)]
+            whole = len(ids) == len(row["set"] or [1])
+            same("grants of a request", ids if whole else [], [grant.lease.lease_id for grant in granted])
         for row in model.waiters + model.ended:
             scope = row["scope"] if "scope" in row else "" if row["private"] else row["session_id"]
             if model.lease_of(row["tenant"], scope, row["request_id"]) is None:
@@ -173,11 +173,12 @@ class Views:
         demand(not any(model.dead(row) for row in model.leases), "a dead lease was never due")
         demand(not any(model.gone(row) for row in model.waiters), "a silent waiter was never due")
         for state in model.keys:
-            waited_for = model.queue(state["tenant"], state["key"]) and not model.holders(
-                state["tenant"], state["key"]
-            )
+            where = (state["tenant"], state["key"])
+            first = (model.queue(*where) or [None])[0]
             demand(
-                not waited_for
+                first is None
+                or len(first["keys"]) > 1
+                or not model.room(*where, first["mode"], first["slots"])
                 or state["blocked_until_ms"] > model.time
                 or model.tokens.get(state["tenant"], 0) >= model.bounds["tokens"],
                 f"{state['key']} is free, and its waiters are not served",

@@ -83,7 +83,8 @@ class Writes(State):
         names = ("key", "token", "slot")
         if lease is None or any(lease[name] != c[name] for name in names):
             return False
-        return not self.dead(lease) and lease["claim_deadline_ms"] == 0
+        held = lease["claim_deadline_ms"] == 0 and lease["parked_ttl_ms"] == 0
+        return held and not self.dead(lease)
 
     def writer(self, c: Row) -> str:
         """The owner of the lease that a commit names, if it is the floor's or there still."""

@@ -9,8 +9,9 @@ A block is a command, a line of dashes and the expected output up to the next em
 with # are comments. The result comes first, then the events with their revisions. Commands, with their
 arguments in any order:
 
-    acquire KEY owner= [ttl= | session=] request= lease= [wait] [grace=] [if_held=conflict] [mode= [slots=]]
-    claim LEASE · renew LEASE|session=S [ttl=] · release LEASE · abandon REQUEST [session=]
+    acquire KEY[,KEY…] owner= [ttl= | session=] request= lease= [wait] [grace=] [if_held=conflict] [mode=
+    [slots=]] claim LEASE · renew LEASE|session=S [ttl=] · release LEASE [whole] · abandon REQUEST [session=]
+    handover LEASE to=S new=LEASE · park LEASE limit= · unpark LEASE [session=|ttl=]
     break KEY [reason=] · commit KEY lease= token= mode= [slot=] [seq=] [op=] [value=] [if_revision=] [late]
     open SESSION owner= ttl= · close SESSION · delete-record KEY · tick
     wait TIME           the leader's clock runs on
@@ -80,9 +81,10 @@ class ScenarioPlayer:
     def words(self, result: results.Result) -> str:
         left = self.left
         match result:
-            case results.Granted(grants=[grant], replayed=replayed, claimed=claimed):
+            case results.Granted(grants=grants, replayed=replayed, claimed=claimed):
                 how = "replayed" if replayed else "granted"
-                return f"{how} {self.lease_words(grant)}" + ("" if claimed else ", to be claimed")
+                leases = ", ".join(self.lease_words(grant) for grant in grants)
+                return f"{how} {leases}" + ("" if claimed else ", to be claimed")
             case results.Waiting():
                 held_by = ", ".join(self.holder_words(holder) for holder in result.holders) or "nobody"
                 return f"waiting at {result.position}, held by {held_by}, ahead {result.ahead}"
@@ -91,6 +93,12 @@ class ScenarioPlayer:
             case results.Held():
                 held_by = ", ".join(self.holder_words(holder) for holder in result.holders)
                 return f"refused: held by {held_by}, {result.waiters} waiting"
+            case results.HandedOver():
+                return f"handed over: {self.lease_words(result.grant)}"
+            case results.Parked():
+                return f"parked {self.lease_words(result.grant)}"
+            case results.Unparked():
+                return f"unparked {self.lease_words(result.grant)}"
             case results.Renewed():
                 return f"renewed {self.lease_words(result.grant)}"
             case results.SessionIs():
@@ -105,7 +113,8 @@ class ScenarioPlayer:
                 return f"accepted at revision {result.revision}"
             case _:
                 name = type(result).__name__
-                fields = [f"{field}={getattr(result, field)!r}" for field in result.__struct_fields__]
+                told = [field for field in result.__struct_fields__ if field != "detail" or result.detail]
+                fields = [f"{field}={getattr(result, field)!r}" for field in told]
                 return " ".join([name, *fields])
 
     def left(self, deadline_ms: int) -> str:
@@ -134,7 +143,7 @@ class ScenarioPlayer:
             options["ttl_ms"] = milliseconds(named["ttl"])
         if "grace" in named:
             options["grace_ms"] = milliseconds(named["grace"])
-        return self.told(self.world.acquire(key, wait="wait" in flags, **options))
+        return self.told(self.world.acquire(keys=key.split(","), wait="wait" in flags, **options))
 
     def do_claim(self, lease: str) -> list[str]:
         return self.told(self.world.claim(lease))
@@ -143,8 +152,17 @@ class ScenarioPlayer:
         ttl_ms = milliseconds(ttl) if ttl else None
         return self.told(self.world.renew(lease, session=session, ttl_ms=ttl_ms))
 
-    def do_release(self, lease: str) -> list[str]:
-        return self.told(self.world.release(lease))
+    def do_handover(self, lease: str, to: str, new: str) -> list[str]:
+        return self.told(self.world.handover(lease, to, new))
+
+    def do_park(self, lease: str, limit: str) -> list[str]:
+        return self.told(self.world.park(lease, milliseconds(limit)))
+
+    def do_unpark(self, lease: str, session: str | None = None, ttl: str = "") -> list[str]:
+        return self.told(self.world.unpark(lease, session, milliseconds(ttl) if ttl else None))
+
+    def do_release(self, lease: str, *flags: str) -> list[str]:
+        return self.told(self.world.release(lease, whole_set="whole" in flags))
 
     def do_abandon(self, request: str, session: str | None = None) -> list[str]:
         return self.told(self.world.abandon(request, session))

@@ -58,7 +58,7 @@ def test_a_replay_after_the_end_says_why_and_does_not_grant_anew(world: World) -
     assert world.acquire("k", request="released") == results.Lost("released")
     world.acquire("k", request="broken")
     world.break_key("k")
-    assert world.acquire("k", request="broken") == results.Lost("broken")
+    assert world.acquire("k", request="broken") == results.Lost("broken", "stuck")
     world.acquire("k", request="expired", ttl_ms=1_000)
     world.wait(1_000)
     assert world.acquire("k", request="expired") == results.Lost("expired")
@@ -155,11 +155,6 @@ def test_a_stamp_that_falls_does_not_turn_time_back(world: World) -> None:
     assert world.apply(commands.Tick(0), at_ms=7) == results.Done(0)
     assert world.table.time_ms == world.now_ms
     assert grant_in(world.apply(world.acquire_command("j"), at_ms=7)).lease.granted_ms == world.now_ms
-
-
-def test_sets_of_keys_are_unsupported_and_change_nothing(world: World) -> None:
-    assert isinstance(world.acquire(keys=["a", "b"]), results.Unsupported)
-    assert world.table.sessions == {}
 
 
 @pytest.mark.parametrize(

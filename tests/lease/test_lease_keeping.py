@@ -45,7 +45,8 @@ def test_a_renewal_after_the_end_says_how_it_ended(world: World, reason: str) ->
         "session_closed": lambda: world.close("s"),
     }
     ends[reason]()
-    assert world.renew("one") == results.Lost(reason)  # type: ignore[arg-type]
+    detail = "stuck" if reason == "broken" else ""
+    assert world.renew("one") == results.Lost(reason, detail)  # type: ignore[arg-type]
     assert world.renew("never") == results.Lost("unknown")
 
 
@@ -145,7 +146,7 @@ def test_a_release_after_another_end_says_which(world: World) -> None:
     assert world.release("one") == results.Lost("expired")
     world.acquire("k", lease="two")
     world.break_key("k")
-    assert world.release("two") == results.Lost("broken")
+    assert world.release("two") == results.Lost("broken", "stuck")
     assert world.release("never") == results.Lost("unknown")
 
 
@@ -170,7 +171,7 @@ def test_a_break_ends_the_holder_and_fences_what_it_held(world: World) -> None:
     assert broken == results.Broken([results.BrokenLease("A", grant.lease.token)])
     assert [(event.kind, event.detail) for event in world.events] == [("broken", "runaway")]
     assert world.floor() > grant.lease.token
-    assert world.renew("one") == results.Lost("broken")
+    assert world.renew("one") == results.Lost("broken", "runaway")
     held = expect(results.Held, world.acquire("k", "B"))
     assert held.blocked_until_ms == world.now_ms + 2_000
 

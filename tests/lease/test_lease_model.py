@@ -12,8 +12,10 @@ from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from model_compare import Comparison
-from model_scripts import STEPS, scripts
+from model_compare import COMMANDS, Comparison
+from model_coverage import AT_BOUNDS_ONLY, everything
+from model_coverage import COMMANDS as EVERY_COMMAND
+from model_scripts import OPERATIONS, STEPS, scripts
 
 from tenure_cluster.lease import limits
 
@@ -33,6 +35,7 @@ SETTINGS = settings(
 )
 
 MARKS = [
+    *everything(),
     "acquire Deadlock",
     "acquire Held",
     "acquire Lost reason=abandoned",
@@ -71,7 +74,16 @@ MARKS = [
     "queue_left then granted",
     "granted then granted",
     "acquire ModeConflict",
-    "event renewed",
+    "handover HandedOver replayed=False",
+    "handover HandedOver replayed=True",
+    "handover Deadlock",
+    "handover Held",
+    "unpark Unparked replayed=False",
+    "unpark Unparked replayed=True",
+    "unpark SessionExpired",
+    "park Lost reason=expired",
+    "unpark Lost reason=expired",
+    "handed_over then granted",
     "restarts",
 ]
 """What a campaign must have met at least MARK_MIN times; one that stayed too tame has shown little."""
@@ -79,7 +91,8 @@ MARKS = [
 MARK_MIN = 20
 MARK_MIN_AT_BOUNDS = 10
 
-NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 1}
+NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}
+NARROW |= {"grants": 1, "events": 2, "close": 1}
 """Bounds that random histories reach, and the limits of the machine that they stand for."""
 
 LIMITS = {
@@ -89,7 +102,15 @@ LIMITS = {
     "answers": "OPERATIONS_MAX",
     "idle_keys": "IDLE_KEYS_MAX",
     "endings": "EXPIRE_BATCH_MAX",
+    "grants": "GRANTS_PER_ENTRY_MAX",
+    "events": "EVENTS_PER_EXPIRE_MAX",
+    "close": "CLOSE_AT_ONCE_MAX",
 }
+
+
+def test_every_command_of_the_machine_is_known_to_the_model_and_written_by_the_scripts() -> None:
+    assert sorted(kind.__name__ for kind in COMMANDS.values()) == sorted(EVERY_COMMAND)
+    assert {make.__name__ for make in OPERATIONS} == set(COMMANDS)
 
 
 def test_the_machine_agrees_with_the_model_over_200_000_random_steps() -> None:
@@ -118,5 +139,10 @@ def test_the_machine_agrees_with_the_model_at_its_bounds(monkeypatch: pytest.Mon
         Comparison(counts=counts, bounds=NARROW).play(script)
 
     agrees()
-    for mark in ("acquire QueueFull", "acquire TokensExhausted", "break_ TokensExhausted"):
+    for mark in (
+        *(f"result {name}" for name in AT_BOUNDS_ONLY),
+        *("acquire QueueFull", "acquire TokensExhausted", "break_ TokensExhausted"),
+        "handover TokensExhausted",
+        *("a session is closed bit by bit", "an entry has granted enough"),
+    ):
         assert counts[mark] >= MARK_MIN_AT_BOUNDS, f"met too rarely: {mark}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -290,10 +291,11 @@ def session_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def writer_starved_by_readers(patch: pytest.MonkeyPatch) -> None:
-    def without_queue(step: Step, tenant: TenantId, key: str, family: holding.Family) -> bool:
-        return holding.has_room(step.table, tenant, key, family) and not holding.blocked_until(
-            step, tenant, key
-        )
+    def without_queue(
+        step: Step, tenant: TenantId, key: str, family: holding.Family, session_id: str | None
+    ) -> bool:
+        free = holding.has_room(step.table, tenant, key, family)
+        return free and not holding.blocked_until(step, tenant, key)
 
     replace_function(patch, "_is_free", without_queue)
 
@@ -342,6 +344,48 @@ def readers_token_is_enough_to_write(patch: pytest.MonkeyPatch) -> None:
     replace_function(patch, "_of_the_floor", of_the_floor)
 
 
+def half_a_set_granted(patch: pytest.MonkeyPatch) -> None:
+    right = holding.grant_all
+
+    def all_but_the_last(step: Step, tenant: TenantId, wanted: Any, *rest: Any) -> list[Lease]:
+        leases = right(step, tenant, wanted, *rest)
+        if len(leases) > 1:
+            holding.end_lease(step, leases[-1], "released")
+        return leases
+
+    replace_function(patch, "grant_all", all_but_the_last)
+
+
+def set_takes_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    right = holding._is_its_turn
+
+    def looks_at_one_key(step: Step, waiter: Waiter, served: str) -> bool:
+        return right(step, replace(waiter, keys=[served]), served)
+
+    replace_function(patch, "_is_its_turn", looks_at_one_key)
+
+
+def set_starves(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "steps_aside", lambda step, waiter: len(waiter.keys) > 1)
+
+
+def set_keeps_its_keys_at_once(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "steps_aside", lambda step, waiter: False)
+
+
+def set_is_passed_by_one_that_waits(patch: pytest.MonkeyPatch) -> None:
+    replace_function(patch, "may_pass", lambda step, tenant, session_id, others_max: True)
+
+
+def request_of_a_set_not_known(patch: pytest.MonkeyPatch) -> None:
+    right = holding.KeySet
+
+    def forgotten(*fields: Any) -> Any:
+        return replace(right(*fields), keys=["elsewhere", *fields[3][1:]])
+
+    patch.setattr(holding, "KeySet", forgotten)
+
+
 CLASSES: list[type[Unchecked]] = [
     TokenResetOnRelease,
     RenewRevivesExpired,
@@ -380,6 +424,12 @@ PATCHES: list[Patch] = [
     pool_with_a_slot_too_many,
     pools_go_with_anything,
     readers_token_is_enough_to_write,
+    half_a_set_granted,
+    set_takes_what_is_held,
+    set_starves,
+    set_keeps_its_keys_at_once,
+    set_is_passed_by_one_that_waits,
+    request_of_a_set_not_known,
 ]
 
 QUICK = settings(

@@ -1,7 +1,9 @@
 """What the table answers to reads."""
 
+import pytest
 from lease_world import TENANT, World
 
+from tenure_cluster.lease import limits
 from tenure_cluster.lease.table import waiter_item_id
 
 
@@ -100,3 +102,31 @@ def test_a_waiter_is_named_unambiguously_in_an_expiry(world: World) -> None:
     world.acquire("k", session="1:a", request="b:c", wait=True)
     world.acquire("k", request="1:ab:c", wait=True)
     assert [waiter_item_id(waiter) for waiter in world.table.waiters.values()] == ["3:1:ab:c", "0:1:ab:c"]
+
+
+def test_a_page_holds_all_leases_of_its_last_key(world: World) -> None:
+    for number in range(3):
+        for _ in range(3):
+            world.acquire(f"k{number}", mode="shared")
+    page, after = world.table.list_leases(TENANT, "", None, None, 4)
+    assert [grant.lease.key for grant in page] == ["k0"] * 3 + ["k1"] * 3
+    assert after == "k1"
+    page, after = world.table.list_leases(TENANT, "", after, None, 4)
+    assert ([grant.lease.key for grant in page], after) == (["k2"] * 3, None)
+
+
+def test_a_page_looks_at_a_bounded_number_of_keys(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of many are the owner's: a page may come up empty and is not the last for that."""
+    monkeypatch.setattr(limits, "LISTING_STEPS_MAX", 4)
+    for number in range(10):
+        world.acquire(f"k{number}", "rare" if number == 9 else "other")
+    found: list[str] = []
+    pages, after = 0, None
+    while True:
+        page, after = world.table.list_leases(TENANT, "k", after, "rare", 100)
+        found += [grant.lease.key for grant in page]
+        pages += 1
+        if after is None:
+            break
+    assert found == ["k9"]
+    assert pages == 3

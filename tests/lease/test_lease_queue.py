@@ -1,5 +1,6 @@
 """Waiting: the order of the queue, the waiters' signs of life, the hand-off and its claim."""
 
+import pytest
 from lease_world import TENANT, World, expect, grant_in
 
 from tenure_cluster.lease import limits, results
@@ -216,3 +217,64 @@ def test_a_queue_forms_during_a_grace_period_and_is_served_at_its_end(world: Wor
     assert world.expire() == results.Done(1)
     assert world.holder() == "B"
     assert world.queue() == ["C"]
+
+
+def test_of_many_dead_waiters_an_entry_drops_a_bounded_number(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is handed on by the entries that follow, and nobody passes the live waiter behind the dead."""
+    monkeypatch.setattr(limits, "DROPS_PER_ENTRY_MAX", 3)
+    monkeypatch.setattr(limits, "EXPIRE_BATCH_MAX", 2)
+    world.acquire("k", "A", lease="one", ttl_ms=600_000)
+    for number in range(10):
+        world.acquire("k", f"dead{number}", wait=True)
+    world.wait(limits.WAITER_SILENCE_MS - 1_000)
+    world.acquire("k", "B", request="live", wait=True, ttl_ms=600_000)
+    world.wait(1_000)
+    world.release("one")
+    assert world.kinds() == ["released"] + ["queue_left"] * 3
+    assert world.holder("k") is None
+    assert isinstance(world.acquire("k", "X"), results.Held)
+    assert len(world.events) <= 3
+    entries = 0
+    while world.holder("k") is None:
+        entries += 1
+        world.expire()
+        assert len(world.events) <= 3 + limits.EXPIRE_BATCH_MAX + 1
+    assert world.holder("k") == "B"
+    assert entries <= 10
+
+
+def test_a_dead_waiter_that_asks_again_among_many_dead_ones_waits_anew_and_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DROPS_PER_ENTRY_MAX", 2)
+    world.acquire("k", "A", ttl_ms=600_000)
+    for number in range(6):
+        world.acquire("k", f"W{number}", request=f"w{number}", wait=True)
+    world.wait(limits.WAITER_SILENCE_MS)
+    again = expect(results.Waiting, world.acquire("k", "W4", request="w4", wait=True))
+    assert world.kinds() == ["queue_left"] * 3 + ["queue_joined"]
+    assert world.queue("k") == ["W2", "W3", "W5", "W4"]
+    assert again.position == 4
+    world.wait(1)
+    world.expire()
+    assert world.queue("k") == ["W4"]
+
+
+def test_waiters_of_dead_sessions_are_dropped_in_bounded_numbers_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DROPS_PER_ENTRY_MAX", 2)
+    world.acquire("k", "A", lease="one", ttl_ms=600_000)
+    for number in range(5):
+        world.open(f"s{number}", f"S{number}", ttl_ms=10_000)
+        world.acquire("k", f"S{number}", session=f"s{number}", wait=True)
+    world.acquire("k", "B", wait=True)
+    world.wait(10_000)
+    world.release("one")
+    assert world.queue("k") == ["S2", "S3", "S4", "B"]
+    world.acquire("k", "X")
+    assert world.queue("k") == ["S4", "B"]
+    world.acquire("k", "X")
+    assert world.holder("k") == "B"

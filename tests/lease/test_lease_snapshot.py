@@ -1,6 +1,8 @@
 """Snapshots: the whole state and nothing but the state, in bytes that are equal on every node."""
 
+import base64
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,8 +12,8 @@ from tenure_cluster.lease import commands, limits, results, snapshot
 from tenure_cluster.lease.machine import LeaseMachine
 
 
-def full_world(world: World) -> World:
-    """Something of everything that a table can hold."""
+def full_world(world: World, *, later: bool = True) -> World:
+    """Something of everything that a table can hold; with ``later`` also what version 1 did not know."""
     world.open("s", "A", ttl_ms=60_000)
     world.open("gone", "A", ttl_ms=1)
     world.acquire("held", "A", session="s", lease="held", request="r", metadata={"run": "7"})
@@ -31,6 +33,10 @@ def full_world(world: World) -> World:
     world.release("d")
     world.abandon("never")
     world.acquire("elsewhere", "G", tenant="other")
+    if later:
+        world.acquire(keys=["of-set", "of-set-too"], owner="H", lease="set", request="of-set")
+        world.acquire("read", "I", lease="reader", mode="shared")
+        world.acquire("pool", "J", lease="permit", mode="permit", slots=2)
     world.expire()
     return world
 
@@ -96,6 +102,7 @@ def test_a_loaded_table_is_the_dumped_one(world: World) -> None:
         "expired_sessions",
         "abandoned",
         "operations",
+        "sets",
     ):
         before = getattr(machine.table, section)
         assert before, f"the world has no {section}"
@@ -188,7 +195,7 @@ def test_digests_tell_states_apart_and_not_histories(world: World) -> None:
             lambda chunks: [chunks[0].replace(b"tenure-lease-table", b"tenure-other-table"), *chunks[1:]],
             "not",
         ),
-        (lambda chunks: [chunks[0].replace(b"table\x01", b"table\x63"), *chunks[1:]], "version 99"),
+        (lambda chunks: [chunks[0].replace(b"table\x02", b"table\x63"), *chunks[1:]], "version 99"),
     ],
 )
 def test_a_damaged_snapshot_is_refused_and_says_why(world: World, damage: object, says: str) -> None:
@@ -203,6 +210,19 @@ def test_a_state_that_contradicts_itself_is_refused_at_load(world: World) -> Non
     del table.sessions[(TENANT, "s")]
     with pytest.raises(snapshot.SnapshotDamaged, match="no session"):
         snapshot.load(snapshot.dump(table))
+
+
+def test_a_snapshot_of_version_1_is_read_and_goes_on(world: World) -> None:
+    """Kept as that version wrote it, of the history of full_world(), in base64."""
+    path = Path(__file__).parent / "snapshots" / "version_1.txt"
+    chunks = msgspec.msgpack.decode(base64.b64decode(path.read_text()), type=list[bytes])
+    old = LeaseMachine(snapshot.load(chunks))
+    old.check()
+    present = full_world(world, later=False).machine
+    for section in ("tenants", "sessions", "leases", "keys", "waiters", "records", "ended"):
+        assert list(getattr(old.table, section)) == list(getattr(present.table, section))
+    go_on(1, 150, present, old)
+    old.check()
 
 
 def test_an_empty_table_has_a_snapshot_too() -> None:

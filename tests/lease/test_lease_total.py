@@ -119,8 +119,8 @@ pauses = st.sampled_from([0, 0, 0, 1, 500, 1_000, 5_000, 49_999, 60_000])
 acquires = st.builds(
     commands.Acquire,
     tenant=st.just("t"),
-    keys=keys.map(lambda key: [key]),
-    lease_ids=ids.map(lambda lease_id: [lease_id]),
+    keys=keys.map(lambda key: [key]) | st.just(["k", "l"]) | st.just(["m", "k"]),
+    lease_ids=ids.map(lambda lease_id: [lease_id]) | st.just(["a", "b"]) | st.just(["c", "a"]),
     owner=st.just("ann"),
     session_id=some_id,
     ttl_ms=durations,

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from tenure_cluster.lease import results
-from tenure_cluster.lease.types import Lease, Record, Session
+from tenure_cluster.lease.types import Lease, LeaseLife, Progress, Record, Session
 from tenure_cluster.service.answers import answer, rfc3339
 from tenure_cluster.service.asks import Ask
 from tenure_cluster.service.errors import Problem
@@ -18,11 +18,14 @@ from tenure_cluster.service.replies import (
     BrokenReply,
     DeletedReply,
     GrantedReply,
+    HandedOverReply,
     LeaseBody,
+    ParkedReply,
     ReleasedReply,
     RenewedReply,
     SessionClosedReply,
     SessionReply,
+    UnparkedReply,
     WaitingReply,
 )
 from tenure_cluster.service.requests import AcquireRequest
@@ -87,6 +90,16 @@ def test_a_refused_acquire_in_a_grace_period_says_how_long() -> None:
     assert problem.extra == {"key": "k", "waiters": 0, **grace}
 
 
+def test_a_lease_says_that_it_is_parked_and_how_far_it_is() -> None:
+    note = Progress("plan", "reading", 3, 11_000, 0)
+    life = LeaseLife(5_000, 16_000, note, 30_000)
+    lease = told(results.Parked(results.Grant(msgspec.structs.replace(LEASE, life=life), SESSION))).lease
+    assert (lease.state, lease.progress_ms, lease.expires_in_ms) == ("parked", 5_000, 3_500)
+    assert (lease.progress.step, lease.progress.counter, lease.progress.age_ms) == ("plan", 3, 1_500)
+    plain = told(results.Renewed(GRANT)).lease
+    assert (plain.state, plain.progress, plain.progress_ms) == (UNSET, UNSET, UNSET)
+
+
 def test_a_waiter_is_told_its_place() -> None:
     reply = told(results.Waiting(3, [HOLDER], ["b", "c"]))
     assert isinstance(reply, WaitingReply)
@@ -106,6 +119,9 @@ REPLIES = [
     (results.Released(False), ReleasedReply),
     (results.SessionClosed(2), SessionClosedReply),
     (results.Abandoned(True), AbandonedReply),
+    (results.HandedOver(GRANT, False), HandedOverReply),
+    (results.Parked(GRANT), ParkedReply),
+    (results.Unparked(GRANT, True), UnparkedReply),
     (results.Broken([results.BrokenLease("a", 7)]), BrokenReply),
     (results.Committed(5), AcceptedReply),
     (results.RecordDeleted(RECORD), DeletedReply),
@@ -123,8 +139,11 @@ PROBLEMS = [
         "mode_conflict",
         {"key": "k", "present": "permit", "asked": "permit", "present_slots": 2, "asked_slots": 3},
     ),
+    (results.StaleToken(9), "stale_token", {"floor": 9}),
     (results.GuardConflict("once", "current"), "mode_conflict", {"present": "once", "asked": "current"}),
     (results.Lost("broken"), "lost", {"reason": "broken"}),
+    (results.Lost("broken", "gone"), "lost", {"reason": "broken", "cause": "gone"}),
+    (results.Lost("expired", "no_progress"), "lost", {"reason": "expired", "cause": "no_progress"}),
     (results.SessionExpired(), "session_expired", {}),
     (results.NoSession(), "no_session", {}),
     (

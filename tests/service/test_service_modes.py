@@ -1,4 +1,4 @@
-"""Shared leases and pools, from request to answer, on a running cluster."""
+"""Shared leases, pools and sets of keys, from request to answer, on a running cluster."""
 
 from pathlib import Path
 
@@ -60,3 +60,45 @@ async def test_permits_have_slots_and_the_pool_refuses_beyond_them(tmp_path: Pat
             assert (await ask(node, "commit", slot=lease.slot, **commit)).status == "accepted"
             problem = await refused(ask(node, "commit", slot=1 - lease.slot, **commit))
             assert problem.code in ("stale_token", "not_live")
+
+
+async def test_a_set_of_keys_is_answered_with_a_lease_for_each(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        fields = {"keys": ["b", "a"], "owner": "s", "ttl_ms": 20_000, "request_id": "s"}
+        granted = await ask(node, "acquire", **fields)
+        assert [lease.key for lease in granted.leases] == ["b", "a"]
+        again = await ask(node, "acquire", **fields)
+        assert again.replayed is True
+        assert [lease.token for lease in again.leases] == [lease.token for lease in granted.leases]
+        problem = await refused(ask(node, "acquire", keys=["c", "a"], owner="t", ttl_ms=20_000))
+        assert (problem.code, problem.extra["key"]) == ("held", "a")
+        released = await ask(node, "release", lease_id=granted.leases[0].lease_id, whole_set=True)
+        assert released.status == "released"
+        assert isinstance(await ask(node, "acquire", key="a", owner="t", ttl_ms=20_000), GrantedReply)
+
+
+async def test_a_waiting_set_is_claimed_as_a_whole_for_its_caller(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        held = [await acquired(node, key, "x") for key in ("a", "b")]
+        waiting = asking(
+            node, "acquire", keys=["a", "b"], owner="s", ttl_ms=20_000, wait_ms=20_000, request_id="s"
+        )
+        await until(lambda: len(node.service.polls) == 1, "the set to wait")
+        for lease in held:
+            await ask(node, "release", lease_id=lease.lease_id)
+        reply = await waiting
+        assert isinstance(reply, GrantedReply)
+        assert [lease.key for lease in reply.leases] == ["a", "b"]  # type: ignore[union-attr]
+        assert all(not grant.claim_deadline_ms for grant in node.replica.table.leases.values())
+        assert len(node.service.polls) == 0
+
+
+async def test_a_set_that_can_ask_only_once_leaves_the_queue_with_its_call(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        await acquired(node, "b", "x")
+        problem = await refused(ask(node, "acquire", keys=["a", "b"], owner="s", ttl_ms=20_000, wait_ms=200))
+        assert (problem.code, problem.extra["key"]) == ("held", "b")
+        assert node.replica.table.waiters == {}

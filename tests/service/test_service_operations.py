@@ -129,7 +129,7 @@ async def test_a_break_ends_the_lease_and_raises_the_floor(tmp_path: Path) -> No
         assert [(broken.owner, broken.token) for broken in reply.broken] == [("a", lease.token)]
         assert (await ask(node, "break", key="free", reason="stuck")).broken == []
         problem = await refused(ask(node, "renew", lease_id=lease.lease_id))
-        assert problem.extra == {"reason": "broken"}
+        assert problem.extra == {"reason": "broken", "cause": "stuck"}
         validation = await ask(node, "validate", key="k", token=lease.token)
         assert (validation.valid, validation.reason) == (False, "stale_token")
         assert validation.current_token > lease.token

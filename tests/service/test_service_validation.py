@@ -18,6 +18,9 @@ VALID: dict[str, dict[str, Any]] = {
     "acquire": {"key": "k", "owner": "a", "ttl_ms": 5000},
     "renew": {"lease_id": "l"},
     "release": {"lease_id": "l"},
+    "handover": {"lease_id": "l", "to_session_id": "s"},
+    "park": {"lease_id": "l", "limit_ms": 60_000},
+    "unpark": {"lease_id": "l"},
     "abandon": {"request_id": "r"},
     "break": {"key": "k", "reason": "stuck"},
     "validate": {"key": "k", "token": 1},
@@ -157,15 +160,58 @@ def test_a_wrong_form_is_invalid_at_its_path(operation: str, changes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("changes", "path"),
+    ("keys", "code", "path"),
     [
-        ({"key": ..., "keys": ["a", "b"]}, "$.keys"),
+        (["a", "b", "a"], "invalid", "$.keys"),
+        (["a", "b\n"], "invalid", "$.keys[1]"),
+        ([f"k{number}" for number in range(65)], "out_of_range", "$.keys"),
     ],
 )
-def test_what_a_later_version_brings_is_unsupported(changes: dict[str, Any], path: str) -> None:
+def test_a_set_names_up_to_64_different_keys(keys: list[str], code: str, path: str) -> None:
+    problem = verdict("acquire", key=..., keys=keys)
+    assert problem is not None
+    assert (problem.code, problem.extra["path"]) == (code, path)
+    assert verdict("acquire", key=..., keys=[f"k{number}" for number in range(64)]) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes", "code", "path"),
+    [
+        ("acquire", {"progress_ms": 999}, "out_of_range", "$.progress_ms"),
+        ("renew", {"lease_id": ..., "session_id": "s", "progress": {}}, "invalid", "$.progress"),
+        ("renew", {"progress": {"step": "x" * 129}}, "out_of_range", "$.progress.step"),
+        ("renew", {"progress": {"step": "a\n"}}, "invalid", "$.progress.step"),
+        ("renew", {"progress": {"text": "x" * 513}}, "out_of_range", "$.progress.text"),
+        ("renew", {"progress": {"counter": -1}}, "out_of_range", "$.progress.counter"),
+        ("park", {"limit_ms": 999}, "out_of_range", "$.limit_ms"),
+        ("park", {"limit_ms": 30 * 86_400_000 + 1}, "out_of_range", "$.limit_ms"),
+        ("unpark", {"session_id": "s", "ttl_ms": 5_000}, "invalid", "$.ttl_ms"),
+        ("unpark", {"ttl_ms": 1}, "out_of_range", "$.ttl_ms"),
+    ],
+)
+def test_progress_and_parking_have_bounds(
+    operation: str, changes: dict[str, Any], code: str, path: str
+) -> None:
+    problem = verdict(operation, **changes)
+    assert problem is not None
+    assert (problem.code, problem.extra["path"]) == (code, path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"mode": "permit"}, "invalid"),
+        ({"mode": "permit", "slots": 0}, "out_of_range"),
+        ({"mode": "permit", "slots": 1_001}, "out_of_range"),
+        ({"mode": "shared", "slots": 1}, "invalid"),
+        ({"slots": 1}, "invalid"),
+    ],
+)
+def test_slots_go_with_permits(changes: dict[str, Any], code: str) -> None:
     problem = verdict("acquire", **changes)
     assert problem is not None
-    assert (problem.code, problem.extra) == ("unsupported", {"path": path})
+    assert (problem.code, problem.extra["path"]) == (code, "$.slots")
+    assert verdict("acquire", mode="permit", slots=1_000) is None
 
 
 def test_the_ttl_bounds_are_the_configuration_s() -> None:

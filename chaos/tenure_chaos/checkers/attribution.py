@@ -43,6 +43,10 @@ def request_of_call(call: CallRecord) -> Request | None:
             return ("renew", tenant, asked.get("lease_id") or asked.get("session_id"))
         case "release":
             return ("release", tenant, asked.get("lease_id"))
+        case "handover":
+            return ("handover", tenant, asked.get("lease_id"), asked.get("to_session_id"))
+        case "park" | "unpark":
+            return (call.name, tenant, asked.get("lease_id"))
         case "commit" | "commit_again":
             return _commit(tenant, asked)
         case "break":
@@ -70,6 +74,10 @@ def request_of_effect(effect: Effect) -> Request | None:
             return ("renew", tenant, fields["lease_id"] or fields["session_id"])
         case "Release":
             return ("release", tenant, fields["lease_id"])
+        case "Handover":
+            return ("handover", tenant, fields["lease_id"], fields["to_session_id"])
+        case "Park" | "Unpark":
+            return (effect.command.lower(), tenant, fields["lease_id"])
         case "Commit":
             return _commit(tenant, fields)
         case "Break":
@@ -88,7 +96,8 @@ def request_of_effect(effect: Effect) -> Request | None:
 def _acquire(tenant: Any, session: Any, request_id: Any, asked: dict[str, Any]) -> Request:
     if request_id:
         return ("acquire", tenant, session or "", request_id)
-    return ("acquire of", tenant, session or "", asked.get("key"), asked.get("owner"))
+    key = asked.get("key") or next(iter(asked.get("keys") or ()), None)
+    return ("acquire of", tenant, session or "", key, asked.get("owner"))
 
 
 def _commit(tenant: Any, asked: dict[str, Any]) -> Request:
@@ -110,7 +119,9 @@ def changes(effect: Effect) -> bool:
             return any(event["kind"] == "committed" for event in effect.events)
         case "Abandoned":
             return bool(effect.result_fields["had"])
-        case "Renewed" | "SessionIs" | "Broken" | "RecordDeleted" | "SessionClosed":
+        case "HandedOver" | "Unparked":
+            return not effect.result_fields["replayed"]
+        case "Parked" | "Renewed" | "SessionIs" | "Broken" | "RecordDeleted" | "SessionClosed":
             return True
     return False
 
@@ -142,6 +153,9 @@ DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
     "renew": lambda effect, call: effect.result in ("Renewed", "SessionIs"),
     "renew_session": lambda effect, call: effect.result == "SessionIs",
     "release": lambda effect, call: effect.result == "Released",
+    "handover": lambda effect, call: effect.result == "HandedOver",
+    "park": lambda effect, call: effect.result == "Parked",
+    "unpark": lambda effect, call: effect.result == "Unparked",
     "commit": lambda effect, call: effect.result == "Committed",
     "break": _broken,
     "delete_record": lambda effect, call: effect.fields["if_revision"] == call.asked.get("if_revision"),
@@ -151,7 +165,17 @@ DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
 """By the name of a call: whether this effect of its request is what it was told of."""
 
 ONE_BY_ONE: Final = frozenset(
-    ("renew", "renew_session", "release", "break", "delete_record", "close_session")
+    (
+        "renew",
+        "renew_session",
+        "release",
+        "handover",
+        "park",
+        "unpark",
+        "break",
+        "delete_record",
+        "close_session",
+    )
 )
 """Each call that was told so has an effect of its own."""
 
@@ -162,7 +186,7 @@ UNREPEATABLE: Final = frozenset(("acquire of", "commit of", "break", "delete_rec
 
 def says_done(call: CallRecord) -> bool:
     """Whether the call was told of an effect, other than a grant."""
-    if call.outcome != "ok" or call.name not in DONE:
+    if call.outcome != "ok" or call.name not in DONE or call.answer.get("replayed"):
         return False
     return call.name != "release" or call.answer.get("status") == "released"
 

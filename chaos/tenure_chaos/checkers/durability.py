@@ -5,7 +5,7 @@ from typing import Any
 
 from tenure_chaos.checkers.attribution import DONE, says_done
 from tenure_chaos.checkers.facts import Facts
-from tenure_chaos.checkers.reading import Findings, Wrong, called_key
+from tenure_chaos.checkers.reading import Findings, Wrong, called_key, place_of
 from tenure_chaos.checkers.waiting import queues_at
 from tenure_chaos.history import NodeState, named
 
@@ -15,7 +15,7 @@ def acknowledged_grants_are_in_the_log(facts: Facts) -> Findings:
     if not facts.effects:
         return 0
     for call, lease in facts.granted_calls:
-        key = (call.tenant, lease["key"])
+        key = place_of(lease, call.tenant)
         life = facts.life(key, lease["token"])
         if life is None:
             if not facts.granted_elsewhere(key, lease["token"]):
@@ -75,7 +75,7 @@ def _last_acknowledged(facts: Facts) -> int:
 
 
 def _compared(facts: Facts, node: NodeState, n: int) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    lives = [(named(*life.key), life.token) for life in facts.lives if life.holds(n)]
+    lives = [(named(*life.raw), life.token) for life in facts.lives if life.holds(n)]
     yield "leases", sorted(node.held), sorted(lives)
     records = []
     for key in facts.versions:

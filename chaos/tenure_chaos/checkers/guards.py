@@ -1,7 +1,7 @@
 """Guarded writes: to the service's own records, and to registers outside it."""
 
 from tenure_chaos.checkers.facts import Facts
-from tenure_chaos.checkers.reading import Findings, Key, Wrong, key_of
+from tenure_chaos.checkers.reading import Findings, Key, Wrong, guard_of, key_of, place_of
 from tenure_chaos.history import RegisterWrite
 
 
@@ -55,8 +55,8 @@ def _own(before: RegisterWrite | None, write: RegisterWrite) -> bool:
 
 
 def commits_obey_the_floor(facts: Facts) -> Findings:
-    """7: along the log no commit is accepted with a token below that of a grant before it, nor, once the key
-    was broken, with that of any grant before.
+    """7: along the log no commit is accepted with a token below that of a grant before it, in a pool of one
+    of the same slot, nor, once the key was broken, with that of any grant before.
     """
     floor: dict[Key, int] = {}
     granted: dict[Key, int] = {}
@@ -64,10 +64,13 @@ def commits_obey_the_floor(facts: Facts) -> Findings:
     for n, effect in enumerate(facts.effects):
         if effect.result == "Broken":
             broken = (effect.fields["tenant"], effect.fields["key"])
-            floor[broken] = granted.get(broken, 0) + 1
+            for key in granted:
+                if key[0] == broken[0] and key[1].partition("#")[0] == broken[1]:
+                    floor[key] = granted[key] + 1
         for event in effect.events:
-            key, kind, token = key_of(event), event["kind"], event["token"]
-            if kind == "granted":
+            kind, token = event["kind"], event["token"]
+            key = facts.guard_written(effect) if kind == "committed" else guard_of(place_of(event))
+            if kind in ("granted", "unparked"):
                 floor[key] = granted[key] = max(granted.get(key, 0), token)
             elif kind == "committed":
                 looked += 1
@@ -103,7 +106,9 @@ def commits_obey_their_mode(facts: Facts) -> Findings:
 
 
 def live_commits_are_of_live_leases(facts: Facts) -> Findings:
-    """7: along the log a commit that requires a live lease is accepted only while that lease holds."""
+    """7: along the log a commit that requires a live lease is accepted only while that lease holds, and is
+    not parked.
+    """
     looked = 0
     for n, effect in enumerate(facts.effects):
         if not effect.fields.get("require_live"):
@@ -113,7 +118,9 @@ def live_commits_are_of_live_leases(facts: Facts) -> Findings:
                 continue
             looked += 1
             key = key_of(event)
-            life = facts.life(key, event["token"])
-            if life is None or not life.holds(n) or facts.over(life, n):
+            life = facts.life_of_lease(key[0], effect.fields["lease_id"], n)
+            if life is None or life.token != event["token"]:
+                life = facts.life(facts.guard_written(effect), event["token"])
+            if life is None or not life.holds(n) or facts.over(life, n) or life.rests(n):
                 yield Wrong(f"effect {n} accepts token {event['token']}, whose lease does not live", key)
     return looked

@@ -5,6 +5,10 @@ when the first node applied it; if not, it had none. Grants that no client was t
 waiter had gone) are operations too. That they have a moment and not a span is sound, because the order of the
 log, each entry at its first application, is one that a right history must allow; and it keeps the search
 short where many such operations would fit nearly anywhere.
+
+A slot of a pool is a key of its own; of pools as such, and of keys with readers, nothing is said here: what
+they promise is told along the log (sharing.py). A handover, and taking up a parked lease, is the end of a
+grant and the next grant.
 """
 
 from collections.abc import Callable
@@ -12,7 +16,19 @@ from typing import Final
 
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.linearizability import Operation, check
-from tenure_chaos.checkers.reading import Findings, Key, Wrong, called_key, text, told_value
+from tenure_chaos.checkers.reading import (
+    ENDINGS,
+    Findings,
+    Key,
+    Wrong,
+    guard_of,
+    key_of,
+    leases_told,
+    place_of,
+    refused_key,
+    text,
+    told_value,
+)
 from tenure_chaos.history import CallRecord, Effect
 from tenure_chaos.model import KEY, Answered, Asked
 
@@ -49,6 +65,7 @@ def operations_by_key(facts: Facts) -> dict[Key, list[Operation]]:
 
 class _Operations:
     def __init__(self, facts: Facts) -> None:
+        self._facts = facts
         self._began_at = {(life.key, life.token): life.began_at for life in facts.lives}
         self._told: set[tuple[Key, int]] = set()
         """Grants that a client was told of."""
@@ -60,48 +77,105 @@ class _Operations:
             place = (call.tenant, call.asked.get("request_id") or "")
             self._first_asked[place] = min(self._first_asked.get(place, call.invoked_at), call.invoked_at)
         for call in sorted(facts.history.calls, key=lambda call: call.returned_at):
-            if call.outcome in ("ok", "refused") and call.name in _READERS and "key" in call.asked:
+            if call.outcome in ("ok", "refused") and call.asked.get("consistency") != "stale":
                 self._add_call(call)
         for n, effect in enumerate(facts.effects):
             self._add_untold(n, effect)
 
     def _put(self, key: Key, pair: Pair, invoked_at: float, returned_at: float) -> None:
+        if key in self._facts.crowded or guard_of(key) in self._facts.crowded:
+            return
         self.by_key.setdefault(key, []).append(Operation(*pair, invoked_at, returned_at))
 
     def _add_call(self, call: CallRecord) -> None:
-        if call.asked.get("consistency") == "stale":
-            return
-        pair = _READERS[call.name](call, self._told)
-        if pair is None:
-            return
-        since = call.invoked_at
-        if pair[1].how == "granted":
-            # A request that was queued may have been granted before the poll that was told of it, and another
-            # request of the same session may be the first that was told.
-            since = self._first_asked.get((call.tenant, call.asked.get("request_id") or ""), since)
-            since = min(since, self._began_at.get((called_key(call), pair[1].token), since))
-        self._put(called_key(call), pair, since, call.returned_at)
+        if call.name == "acquire" and call.outcome == "ok":
+            for lease in leases_told(call):
+                self._add_grant(call, place_of(lease, call.tenant), lease["token"], self._since(call))
+        elif call.name in ("handover", "unpark"):
+            if call.outcome == "ok" and not call.answer.get("replayed"):
+                self._add_succession(call)
+        elif call.asked.get("whole_set"):
+            return  # What it released is seen in the log.
+        elif call.name in _READERS and (call.name == "acquire" or "key" in call.asked):
+            pair = _READERS[call.name](call)
+            if pair is not None:
+                key = refused_key(call) if call.name == "acquire" else self._facts.place(call)
+                if not (pair[1].how == "not_live" and self._rested(key, pair[0].token)):
+                    self._put(key, pair, call.invoked_at, call.returned_at)
+
+    def _since(self, call: CallRecord) -> float:
+        # A request that was queued may have been granted before the poll that was told of it, and another
+        # request of the same session may be the first that was told.
+        return self._first_asked.get((call.tenant, call.asked.get("request_id") or ""), call.invoked_at)
+
+    def _add_grant(self, call: CallRecord, place: Key, token: int, since: float) -> None:
+        asked, how = Asked("acquire"), "again"
+        if (place, token) not in self._told:
+            self._told.add((place, token))
+            how = "granted"
+            since = min(since, self._began_at.get((place, token), since))
+        else:
+            since = call.invoked_at
+        self._put(place, (asked, Answered(how, token)), since, call.returned_at)
+
+    def _add_succession(self, call: CallRecord) -> None:
+        """The end of one token and the beginning of the next."""
+        [lease] = leases_told(call)
+        place, token = place_of(lease, call.tenant), lease["token"]
+        self._put(
+            place,
+            (Asked("release", call.asked["token"]), Answered("released")),
+            call.invoked_at,
+            call.returned_at,
+        )
+        if (place, token) not in self._told:
+            self._add_grant(call, place, token, call.invoked_at)
+
+    def _rested(self, key: Key, token: int) -> bool:
+        """Whether the grant was ever parked: then it may hold and not live for commits."""
+        life = self._facts.life(key, token)
+        return life is not None and bool(life.parked)
 
     def _add_untold(self, n: int, effect: Effect) -> None:
         """What the log did that no answer told of."""
         at = effect.first_applied_at
         for event in effect.events:
-            key, kind, token = (event["tenant"], event["key"]), event["kind"], event["token"]
-            if kind == "granted":
+            key, kind, token = place_of(event), event["kind"], event["token"]
+            if kind in ("granted", "unparked"):
                 if (key, token) not in self._told:
+                    if kind == "unparked":
+                        self._put(
+                            key, (Asked("release", self._before(key, token)), Answered("released")), at, at
+                        )
                     self._put(key, (Asked("acquire"), Answered("granted", token)), at, at)
-            elif n in self._acknowledged:
+            elif n in self._acknowledged and not effect.fields.get("whole_set"):
                 continue
-            elif kind == "released":
+            elif kind in ("released", "handed_over"):
                 self._put(key, (Asked("release", token), Answered("released")), at, at)
             elif kind == "committed":
+                key = self._facts.guard_written(effect)
                 self._put(key, (_asked_by(effect), Answered("accepted")), at, at)
             elif kind == "record_deleted":
-                self._put(key, (Asked("delete"), Answered("deleted")), at, at)
-        if effect.result == "Broken" and n not in self._acknowledged:
-            tokens = [lease["token"] for lease in effect.result_fields["leases"]]
+                self._put(key_of(event), (Asked("delete"), Answered("deleted")), at, at)
+        if effect.result == "Broken":
             key = (effect.fields["tenant"], effect.fields["key"])
-            self._put(key, (Asked("break"), Answered("broken", tokens[0] if tokens else 0)), at, at)
+            if key in self._facts.pools:
+                self._add_break_of_pool(key, effect)
+            elif n not in self._acknowledged:
+                tokens = [lease["token"] for lease in effect.result_fields["leases"]]
+                self._put(key, (Asked("break"), Answered("broken", tokens[0] if tokens else 0)), at, at)
+
+    def _add_break_of_pool(self, key: Key, effect: Effect) -> None:
+        """It ends whatever was issued for any slot."""
+        ended = {place_of(event): event["token"] for event in effect.events if event["kind"] in ENDINGS}
+        at = effect.first_applied_at
+        for place in dict.fromkeys(life.key for life in self._facts.by_raw[key]):
+            self._put(place, (Asked("break"), Answered("broken", ended.get(place, 0))), at, at)
+
+    def _before(self, place: Key, token: int) -> int:
+        """The token of the grant before that one."""
+        before = [life.token for life in self._facts.by_key[place] if life.token < token]
+        return before[-1] if before else 0
 
 
 def _asked_by(effect: Effect) -> Asked:
@@ -110,35 +184,26 @@ def _asked_by(effect: Effect) -> Asked:
     return Asked("commit", fields["token"], value, fields["require_live"], fields["mode"], fields["seq"] or 0)
 
 
-def _read_acquire(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_acquire(call: CallRecord) -> Pair | None:
+    holder = call.answer.get("holder")
     asked = Asked("acquire")
-    if call.outcome == "refused":
-        holder = call.answer.get("holder")
-        return (asked, Answered("held", holder["token"] if holder else 0)) if call.code == "held" else None
-    lease = call.answer.get("lease")
-    if lease is None:
-        return None
-    place = (called_key(call), lease["token"])
-    if place in told:
-        return asked, Answered("again", lease["token"])
-    told.add(place)
-    return asked, Answered("granted", lease["token"])
+    return (asked, Answered("held", holder["token"] if holder else 0)) if call.code == "held" else None
 
 
-def _read_renew(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_renew(call: CallRecord) -> Pair | None:
     if "token" not in call.asked or (call.outcome == "refused" and call.code != "lost"):
         return None
     return Asked("renew", call.asked["token"]), Answered("renewed" if call.outcome == "ok" else "lost")
 
 
-def _read_release(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_release(call: CallRecord) -> Pair | None:
     if "token" not in call.asked or (call.outcome == "refused" and call.code != "lost"):
         return None
     released = call.outcome == "ok" and call.answer.get("status") == "released"
     return Asked("release", call.asked["token"]), Answered("released" if released else "over")
 
 
-def _read_commit(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_commit(call: CallRecord) -> Pair | None:
     sent = call.asked
     asked = Asked(
         "commit",
@@ -153,39 +218,39 @@ def _read_commit(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
     return (asked, Answered(call.code)) if call.code in COMMIT_REFUSALS and not call.doubtful else None
 
 
-def _read_break(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_break(call: CallRecord) -> Pair | None:
     if call.outcome != "ok":
         return None
     broken = call.answer["broken"]
     return Asked("break"), Answered("broken", broken[0]["token"] if broken else 0)
 
 
-def _read_get(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_get(call: CallRecord) -> Pair | None:
     if call.outcome == "refused":
         return (Asked("get"), Answered("free")) if call.code == "not_held" else None
     return Asked("get"), Answered("held", call.answer["token"])
 
 
-def _read_queue(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_queue(call: CallRecord) -> Pair | None:
     if call.outcome != "ok":
         return None
     holders = call.answer["holders"]
     return Asked("get"), Answered("held", holders[0]["token"]) if holders else Answered("free")
 
 
-def _read_record(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_record(call: CallRecord) -> Pair | None:
     if call.outcome == "refused":
         return (Asked("record"), Answered("none")) if call.code == "no_record" else None
     return Asked("record"), Answered("record", call.answer["token"], told_value(call.answer))
 
 
-def _read_delete(call: CallRecord, told: set[tuple[Key, int]]) -> Pair | None:
+def _read_delete(call: CallRecord) -> Pair | None:
     if call.outcome == "refused":
         return (Asked("record"), Answered("none")) if call.code == "no_record" else None
     return Asked("delete"), Answered("deleted")
 
 
-_READERS: Final[dict[str, Callable[[CallRecord, set[tuple[Key, int]]], Pair | None]]] = {
+_READERS: Final[dict[str, Callable[[CallRecord], Pair | None]]] = {
     "acquire": _read_acquire,
     "renew": _read_renew,
     "release": _read_release,

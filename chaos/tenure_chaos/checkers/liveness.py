@@ -29,7 +29,7 @@ def abandoned_leases_come_free(facts: Facts) -> Findings:
         if life.ended_at < history.leader_after_healing_at:
             continue
         looked += 1
-        given = facts.deadlines.get((life.key[0], life.session_id), [])
+        given = facts.deadlines.get((life.key[0], life.session_at(life.ended)), [])
         signs = [n for n, _ in given if life.began <= n < life.ended]
         sign_at = facts.applied_at[signs[-1]] if signs else life.began_at
         ttl_s = (life.ttl_ms or CLAIM_WINDOW_MS) / 1000 / (1 - history.clock_rate_bound)
@@ -54,8 +54,10 @@ def nothing_is_left_behind(facts: Facts) -> Findings:
     watches_open = sum(watch.ended_at == NEVER for watch in history.watches)
     for node in history.final:
         held = {key for key, _ in node.held}
+        # Who waits for a set waits for another of its keys.
+        held_up = {request_id for key, request_id in node.waiting if key in held}
         for key, request_id in node.waiting:
-            if key not in held and not any(life.grace_ms for life in facts.by_name.get(key, ())):
+            if request_id not in held_up and not any(life.grace_ms for life in facts.by_name.get(key, ())):
                 yield Wrong(f"at the end {request_id} waits at {node.node} for {key}, which is free")
         if node.watches > watches_open:
             yield Wrong(f"at the end {node.node} serves {node.watches} watches, {watches_open} are open")

@@ -3,7 +3,7 @@
 import itertools
 
 from tenure_chaos.checkers.facts import Facts
-from tenure_chaos.checkers.reading import ENDINGS, Findings, Wrong, called_key, key_of
+from tenure_chaos.checkers.reading import ENDINGS, Findings, Wrong, called_key, key_of, place_of
 
 
 def a_renewal_is_of_the_current_grant(facts: Facts) -> Findings:
@@ -14,7 +14,7 @@ def a_renewal_is_of_the_current_grant(facts: Facts) -> Findings:
             continue
         looked += 1
         lease = effect.result_fields["grant"]["lease"]
-        key = key_of(lease)
+        key = place_of(lease)
         life = facts.life(key, lease["token"])
         if effect.fields["lease_id"] is not None and lease["lease_id"] != effect.fields["lease_id"]:
             yield Wrong(f"effect {n} renews another lease than it was asked to: {lease['lease_id']}", key)
@@ -51,9 +51,11 @@ def a_renewal_answers_the_same_grant(facts: Facts) -> Findings:
             continue
         looked += 1
         key = (call.tenant, lease["key"])
-        life = facts.by_lease.get((call.tenant, call.asked.get("lease_id", "")))
+        lives = facts.lives_of_lease(call.tenant, call.asked.get("lease_id", ""))
+        life = lives[-1] if lives else None
         token = call.asked.get("token", life.token if life is not None else lease["token"])
-        if lease["token"] != token or called_key(call) not in (key, (call.tenant, "")):
+        taken_up = any(life.token == lease["token"] > token for life in lives)
+        if (lease["token"] != token and not taken_up) or called_key(call) not in (key, (call.tenant, "")):
             yield Wrong(
                 f"call {call.number} renewed token {token} of {called_key(call)[1]}, but was answered token "
                 f"{lease['token']} of {key[1]}",
@@ -65,19 +67,24 @@ def a_renewal_answers_the_same_grant(facts: Facts) -> Findings:
 
 
 def a_release_ends_its_own_lease_alone(facts: Facts) -> Findings:
-    """9: along the log a release ends the lease that it names, if that holds, and nothing else. A stale one
-    changes nothing; only that its own lease had expired may be found by it.
+    """9: along the log a release ends the lease that it names, if that holds, or all that is left of its set,
+    and nothing else. A stale one changes nothing; only that leases had expired may be found by it.
     """
     looked = 0
     for n, effect in enumerate(facts.effects):
         if effect.command != "Release":
             continue
         looked += 1
-        life = facts.by_lease.get((effect.fields["tenant"], effect.fields["lease_id"]))
+        life = facts.life_of_lease(effect.fields["tenant"], effect.fields["lease_id"], n)
         released = effect.result == "Released" and not effect.result_fields["already"]
         endings = [event for event in effect.events if event["kind"] in ENDINGS]
         for event in endings:
-            own = life is None or (life.key, life.token) == (key_of(event), event["token"])
+            own = life is None or (life.key, life.token) == (place_of(event), event["token"])
+            found_over = event["kind"] == "expired" or event["detail"] == "session_closed"
+            if not own and life is not None and (found_over or effect.fields.get("whole_set")):
+                other = facts.life(place_of(event), event["token"])
+                if found_over or (other is not None and other.request_id == life.request_id):
+                    continue
             if event["kind"] == "released" and not released:
                 yield Wrong(f"effect {n} is a stale release and ends token {event['token']}", key_of(event))
             elif not own or (life is not None and life.ended < n):

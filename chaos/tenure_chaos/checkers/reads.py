@@ -122,13 +122,13 @@ def _told(facts: Facts, call: CallRecord) -> Iterator[Claim]:
 
 
 def _held(facts: Facts, key: Key, token: int) -> Claim:
-    life = facts.life(key, token)
+    lives = facts.lives_of(key, token)
 
     def true(first: int, last: int) -> bool:
         # Of a token that nobody was granted on this key other properties speak.
-        if life is None:
-            return True
-        return life.holds_between(first, last) and not facts.over(life, max(first, life.began))
+        return not lives or any(
+            life.holds_between(first, last) and not facts.over(life, max(first, life.began)) for life in lives
+        )
 
     return key, f"token {token} holds", true
 
@@ -150,7 +150,7 @@ def _recorded(facts: Facts, key: Key, told: tuple[int, int, str] | None) -> Clai
 
 def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
     token = call.asked.get("token")
-    if token is None:
+    if token is None or key in facts.crowded:
         return
     if call.answer["valid"]:
         yield _held(facts, key, token)
@@ -160,7 +160,7 @@ def _validated(facts: Facts, key: Key, call: CallRecord) -> Iterator[Claim]:
             held = life
 
             def over(first: int, last: int) -> bool:
-                unclaimed = held.claimed > first
+                unclaimed = held.claimed > first or held.rests(last)
                 return unclaimed or first < held.began or facts.over(held, last)
 
             yield key, f"token {token} does not live", over

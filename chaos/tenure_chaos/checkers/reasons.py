@@ -7,11 +7,19 @@ in between. A lease counts as over from its deadline on, whether an effect has e
 from typing import Final
 
 from tenure_chaos.checkers.facts import Facts, Life
-from tenure_chaos.checkers.reading import Findings, Key, Wrong, called_key
+from tenure_chaos.checkers.reading import (
+    Findings,
+    Key,
+    Wrong,
+    called_key,
+    called_keys,
+    guard_of,
+    refused_key,
+)
 from tenure_chaos.history import CallRecord
 
 _ENDING_OF_REASON: Final = {
-    "expired": ("expired", ""),
+    "expired": ("expired", None),
     "released": ("released", ""),
     "broken": ("broken", None),
     "handed_over": ("handed_over", None),
@@ -21,12 +29,15 @@ _ENDING_OF_REASON: Final = {
 """reason -> (kind of the event that ended it, its detail if that says more)"""
 
 
+_OF_A_LEASE: Final = frozenset(("Renew", "Release", "Handover", "Park", "Unpark"))
+
+
 def held_names_a_holder(facts: Facts) -> Findings:
     """11: an acquire is refused as held only while who it names, or somebody, keeps others out."""
     looked = 0
     for call in facts.refused("acquire", "held"):
         looked += 1
-        key, (first, last) = called_key(call), facts.window(call)
+        key, (first, last) = refused_key(call), facts.window(call)
         holder = call.answer.get("holder")
         if holder is None:
             if not _kept_out(facts, call):
@@ -34,10 +45,11 @@ def held_names_a_holder(facts: Facts) -> Findings:
                     f"call {call.number} was refused as held, but {key[1]} was free all the time", key
                 )
             continue
-        life = facts.life(key, holder["token"])
-        if life is None or facts.released_before(call, life.token) is not None:
+        lives = facts.lives_of(key, holder["token"])
+        if not lives or facts.released_before(call, holder["token"]) is not None:
             continue  # That is said by another property.
-        if not life.holds_between(first, last) or facts.over(life, first):
+        if not any(life.holds_between(first, last) and not facts.over(life, first) for life in lives):
+            life = lives[0]
             yield Wrong(
                 f"call {call.number} was refused because of {life.name}, which did not hold then", key
             )
@@ -46,30 +58,34 @@ def held_names_a_holder(facts: Facts) -> Findings:
 
 def _kept_out(facts: Facts, call: CallRecord) -> bool:
     """Whether the key was held, waited for, or in a grace period at some time of the call."""
-    key, (first, last) = called_key(call), facts.window(call)
-    if any(True for _ in facts.lives_between(key, first, last)):
-        return True
-    if any(life.grace_ms and life.ended <= last for life in facts.by_key.get(key, ())):
-        return True
+    first, last = facts.window(call)
+    for key in called_keys(call):
+        if any(True for _ in facts.lives_between(key, first, last)):
+            return True
+        if any(life.grace_ms and life.ended <= last for life in facts.by_raw.get(key, ())):
+            return True
+    keys = called_keys(call)
     joined = [
         event
         for effect in facts.effects[: last + 1]
         for event in effect.events
-        if event["kind"] == "queue_joined" and (event["tenant"], event["key"]) == key
+        if event["kind"] == "queue_joined" and (event["tenant"], event["key"]) in keys
     ]
     return bool(joined)
 
 
 def lost_leases_are_over(facts: Facts) -> Findings:
-    """11: a renewal or release is refused as lost only if that lease was over, for the reason told."""
+    """11: a renewal, release, handover, or what parks a lease or takes it up, is refused as lost only if that
+    lease was over, for the reason told.
+    """
     looked = 0
-    for name in ("renew", "release"):
+    for name in ("renew", "release", "handover", "park", "unpark"):
         for call in facts.refused(name, "lost"):
             looked += 1
-            life = facts.by_lease.get((call.tenant, call.asked.get("lease_id", "")))
+            last = facts.window(call)[1]
+            life = facts.life_of_lease(call.tenant, call.asked.get("lease_id", ""), last)
             if life is None:
                 continue
-            last = facts.window(call)[1]
             if not facts.over(life, last):
                 yield Wrong(f"call {call.number} was told that {life.name} is over, which held", life.key)
             elif not _ended_so(life, call.answer.get("reason"), last):
@@ -94,10 +110,10 @@ def lost_in_the_log_is_over(facts: Facts) -> Findings:
     """11: where the log itself answers that a lease is lost, it is, and for that reason."""
     looked = 0
     for n, effect in enumerate(facts.effects):
-        if effect.result != "Lost" or effect.command not in ("Renew", "Release"):
+        if effect.result != "Lost" or effect.command not in _OF_A_LEASE:
             continue
         looked += 1
-        life = facts.by_lease.get((effect.fields["tenant"], effect.fields["lease_id"] or ""))
+        life = facts.life_of_lease(effect.fields["tenant"], effect.fields["lease_id"] or "", n)
         if life is None:
             continue
         if not facts.over(life, n) or not _ended_so(life, effect.result_fields["reason"], n):
@@ -115,7 +131,7 @@ def stale_tokens_are_stale(facts: Facts) -> Findings:
     looked = 0
     for call in facts.refused("commit", "stale_token"):
         looked += 1
-        key, last, token = called_key(call), facts.window(call)[1], call.asked["token"]
+        key, last, token = facts.place(call), facts.window(call)[1], call.asked["token"]
         floor = call.answer.get("floor")
         if floor is not None and 0 < floor <= token:
             yield Wrong(
@@ -123,7 +139,7 @@ def stale_tokens_are_stale(facts: Facts) -> Findings:
             )
         elif (own := facts.life(key, token)) is not None and not _superseded(facts, own, last):
             yield Wrong(f"call {call.number}: token {token} was called stale, but was the newest", key)
-        elif floor and not _minted(facts, key, floor, last):
+        elif floor and not _minted(facts, guard_of(key), floor, last):
             yield Wrong(f"call {call.number} was told the floor {floor}, which nobody had been granted", key)
     return looked
 
@@ -132,27 +148,32 @@ def _minted(facts: Facts, key: Key, floor: int, last: int) -> bool:
     """Whether the floor is a token of the key; one that a break minted is told nowhere else."""
     life = facts.life(key, floor)
     granted = life is not None and life.began <= last
-    return granted or any(n <= last for n in facts.breaks.get(key, ()))
+    raw = (key[0], key[1].partition("#")[0])
+    return granted or any(n <= last for n in facts.breaks.get(raw, ()))
 
 
 def _superseded(facts: Facts, own: Life, last: int) -> bool:
     if own.began > last:
         return True  # It was not granted yet, and a token that nobody was granted is stale.
-    if any(life.token > own.token and life.began <= last for life in facts.by_key[own.key]):
+    if any(life.token > own.token and life.began <= last for life in facts.by_guard[guard_of(own.key)]):
         return True
-    return any(own.began <= n <= last for n in facts.breaks.get(own.key, ()))
+    return any(own.began <= n <= last for n in facts.breaks.get(own.raw, ()))
 
 
 def leases_that_do_not_live_are_over(facts: Facts) -> Findings:
-    """11: a commit is refused as not live only if its lease was over, or is not the one of that token."""
+    """11: a commit is refused as not live only if its lease was over or parked, or is not the one of that
+    token.
+    """
     looked = 0
     for call in facts.refused("commit", "not_live"):
         looked += 1
-        key, last = called_key(call), facts.window(call)[1]
+        key, last = facts.place(call), facts.window(call)[1]
         life = facts.life(key, call.asked["token"])
         if life is None or life.lease_id != call.asked.get("lease_id", life.lease_id):
             continue
         first = facts.window(call)[0]
+        if life.rests(last):
+            continue
         if not facts.over(life, last) and life.claimed <= first:
             yield Wrong(f"call {call.number} was told that {life.name} does not live, which held", key)
     return looked
@@ -164,7 +185,7 @@ def used_tokens_were_used(facts: Facts) -> Findings:
     for code in ("token_used", "seq_replayed"):
         for call in facts.refused("commit", code):
             looked += 1
-            key, last = called_key(call), facts.window(call)[1]
+            key, last = guard_of(facts.place(call)), facts.window(call)[1]
             write = (call.asked["token"], call.asked.get("seq") or 0)
             if not any(n <= last and accepted >= write for n, accepted in facts.accepted.get(key, ())):
                 yield Wrong(f"call {call.number} was told {code}, but {write} had not been written", key)

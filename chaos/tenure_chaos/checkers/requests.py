@@ -7,22 +7,33 @@ from typing import Any
 from tenure_chaos.checkers.attribution import Unexplained, request_of_call, request_of_effect
 from tenure_chaos.checkers.facts import Facts, Life
 from tenure_chaos.checkers.holding import belief_follows_a_grant
-from tenure_chaos.checkers.reading import MEMORY_MS, Findings, Wrong, called_key, key_of
+from tenure_chaos.checkers.reading import (
+    MEMORY_MS,
+    Findings,
+    Wrong,
+    called_key,
+    key_of,
+    leases_told,
+    refused_key,
+)
 from tenure_chaos.history import CallRecord, Effect
 
 
 def a_request_is_granted_once(facts: Facts) -> Findings:
-    """10: each request_id is granted at most one lease, whatever the retries, leaders and snapshots."""
-    granted: dict[Hashable, int] = {}
+    """10: each request_id is granted at most one lease, or one of each key, whatever the retries, leaders and
+    snapshots.
+    """
+    granted: dict[Hashable, tuple[str, int]] = {}
     looked = 0
     for effect in facts.effects:
         if effect.result != "Granted" or effect.result_fields["replayed"]:
             continue
         for request, lease in _requests_granted(effect):
             looked += 1
-            if granted.setdefault(request, lease["token"]) != lease["token"]:
+            first = granted.setdefault((request, lease["key"]), (lease["lease_id"], lease["token"]))
+            if first[0] != lease["lease_id"]:
                 yield Wrong(
-                    f"{lease['request_id']} was granted token {granted[request]} and token {lease['token']}",
+                    f"{lease['request_id']} was granted token {first[1]} and token {lease['token']}",
                     key_of(lease),
                 )
     return looked
@@ -191,7 +202,10 @@ def _seen(facts: Facts) -> Iterator[tuple[CallRecord, str, int]]:
             for lease in call.answer["leases"]:
                 yield call, lease["key"], lease["token"]
         elif call.name == "acquire" and (holder := call.answer.get("holder")):
-            yield call, key, holder["token"]
+            yield call, refused_key(call)[1], holder["token"]
+        elif call.name in ("handover", "park", "unpark") and call.outcome == "ok":
+            for lease in leases_told(call):
+                yield call, lease["key"], lease["token"]
 
 
 def _unexplained(facts: Facts, whence: str) -> Iterator[Unexplained]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenure_chaos.checkers import (
+    blocking,
     clock,
     durability,
     guards,
@@ -16,6 +17,8 @@ from tenure_chaos.checkers import (
     reads,
     reasons,
     requests,
+    resting,
+    sharing,
     tenants,
     tokens,
     waiting,
@@ -28,9 +31,22 @@ from tenure_chaos.history import History
 PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
     1: (keys.linearizable_per_key,),
     2: (tokens.tokens_are_unique, tokens.a_replay_is_the_same_grant),
-    3: (tokens.tokens_rise_along_the_log, tokens.tokens_follow_real_time),
-    4: (holding.one_holder_at_a_time,),
-    5: (holding.nothing_expires_before_its_deadline, holding.no_early_takeover),
+    3: (
+        tokens.tokens_rise_along_the_log,
+        tokens.tokens_follow_real_time,
+        resting.taking_up_brings_a_new_token,
+    ),
+    4: (
+        holding.one_holder_at_a_time,
+        sharing.readers_and_writers_take_turns,
+        sharing.pools_keep_to_their_slots,
+        resting.a_handover_leaves_no_gap,
+    ),
+    5: (
+        holding.nothing_expires_before_its_deadline,
+        holding.no_early_takeover,
+        resting.parked_leases_end_at_their_limit,
+    ),
     6: (holding.one_believer_at_a_time, holding.no_belief_outlives_the_next_grant),
     7: (
         guards.accepted_tokens_never_fall,
@@ -43,6 +59,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
         promises.a_renewal_is_of_the_current_grant,
         promises.a_renewal_never_shortens,
         promises.a_renewal_answers_the_same_grant,
+        resting.leases_end_without_progress,
     ),
     9: (promises.a_release_ends_its_own_lease_alone, promises.what_was_released_keeps_nobody_out),
     10: (
@@ -50,6 +67,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
         requests.what_was_given_up_is_granted_no_more,
         requests.a_commit_is_accepted_once,
         requests.nothing_happens_after_the_answer,
+        sharing.sets_are_granted_whole,
     ),
     11: (
         requests.what_failed_has_no_effect,
@@ -72,6 +90,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
         reads.linearizable_reads_are_new,
         reads.stale_reads_are_true_pasts,
         reads.stale_reads_never_go_back,
+        blocking.who_blocks_whom_is_true,
     ),
     15: (
         watch.revisions_are_consecutive,

@@ -5,7 +5,7 @@ from typing import Final
 
 from tenure_chaos.checkers.facts import Facts, Life
 from tenure_chaos.checkers.queues import Queues, Served, Waiter
-from tenure_chaos.checkers.reading import ENDINGS, NEVER, Findings, Key, Wrong, key_of
+from tenure_chaos.checkers.reading import ENDINGS, NEVER, Findings, Key, Wrong, key_of, place_of
 from tenure_chaos.history import Effect
 
 WAITER_SILENCE_MS: Final = 50_000
@@ -16,7 +16,10 @@ Request = tuple[str, str, str]
 
 
 def waiters_are_served_in_order(facts: Facts) -> Findings:
-    """20: a key goes to who has waited for it longest, and past nobody who waits."""
+    """20: a key goes to who has waited for it longest, and past nobody who waits: no writer starves while
+    readers come. Only a set of keys is passed, and only for its first ten seconds: then it does not starve
+    either.
+    """
     looked = 0
     for served in facts.served:
         looked += not served.direct
@@ -62,41 +65,87 @@ def only_waiters_that_live_are_served(facts: Facts) -> Findings:
 
 
 def nobody_waits_for_a_free_key(facts: Facts) -> Findings:
-    """20: no waiter is stuck. When a key comes free, who waits for it is granted it in the same entry, unless
-    a grace period runs; and nobody joins a queue for a free key.
+    """20: no waiter is stuck. When what it waits for comes free, and there is room beside the holders, who
+    waits is granted it in the same entry, unless a grace period runs or somebody is first; and nobody joins a
+    queue for what is free.
     """
-    queues = Queues()
+    queues, held = Queues(), _Held()
     looked = 0
     in_grace: set[Key] = set()
     for n, effect in enumerate(facts.effects):
         if not effect.events:
             continue
         queues.apply(n, effect)
+        held.apply(effect)
+        if effect.command != "Handover":
+            in_grace -= {key_of(event) for event in effect.events if event["kind"] == "granted"}
+        in_grace |= {ended.raw for ended in _ended_by(facts, effect) if ended.grace_ms}
+        candidates: dict[Waiter, Key] = {}
         for key in _touched(effect):
-            if facts.life_at(key, n) is not None:
-                in_grace.discard(key)
-                continue
-            in_grace |= {key for ended in _ended_by(facts, effect) if ended.key == key and ended.grace_ms}
-            if key not in queues.queues:
-                continue
+            for waiter in queues.queues.get(key, ()):
+                candidates.setdefault(waiter, key)
+        for waiter, key in candidates.items():
             looked += 1
-            if key not in queues.unsure and key not in in_grace:
-                first = queues.queues[key][0]
+            keys = [(key[0], name) for name in waiter.keys or (key[1],)]
+            if (
+                queues.unsure.isdisjoint(keys)
+                and in_grace.isdisjoint(keys)
+                and _may_have(queues, held, waiter, keys)
+            ):
+                free = ", ".join(name for _, name in keys)
                 yield Wrong(
-                    f"after effect {n} {key[1]} is free, and {first.owner} waits ({first.request_id})", key
+                    f"after effect {n} {free} is free, and {waiter.owner} waits ({waiter.request_id})", key
                 )
     return looked + sum(not served.direct for served in facts.served)
 
 
+def _may_have(queues: Queues, held: "_Held", waiter: Waiter, keys: list[Key]) -> bool:
+    """Whether nothing is in a waiter's way. Of a session that would pass a set nothing is said: it must not
+    if it waits for something else as well.
+    """
+    for key in keys:
+        queue = queues.queues.get(key, [])
+        passes = waiter not in queue or queue.index(waiter) > 0
+        if passes and (waiter.session_id or queues.in_the_way(waiter, key) is not None):
+            return False
+        if not held.room(key, waiter.mode, waiter.slots):
+            return False
+    return True
+
+
+class _Held:
+    """Who holds what along the log, by the events alone."""
+
+    def __init__(self) -> None:
+        self._modes: dict[Key, dict[Key, str]] = {}
+        """By key and place: the mode."""
+
+    def apply(self, effect: Effect) -> None:
+        for event in effect.events:
+            if event["kind"] == "granted":
+                held = self._modes.setdefault(key_of(event), {})
+                held[place_of(event)] = event.get("mode") or "exclusive"
+            elif event["kind"] in ENDINGS:
+                self._modes.get(key_of(event), {}).pop(place_of(event), None)
+
+    def room(self, key: Key, mode: str, slots: int) -> bool:
+        held = self._modes.get(key)
+        if not held:
+            return True
+        if mode == "exclusive" or any(other != mode for other in held.values()):
+            return False
+        return mode == "shared" or len(held) < slots
+
+
 def _touched(effect: Effect) -> Iterator[Key]:
-    kinds = ENDINGS | {"queue_joined", "granted"}
+    kinds = ENDINGS | {"queue_joined", "queue_left", "granted"}
     yield from dict.fromkeys(key_of(event) for event in effect.events if event["kind"] in kinds)
 
 
 def _ended_by(facts: Facts, effect: Effect) -> Iterator[Life]:
     for event in effect.events:
         if event["kind"] in ("expired", "broken"):
-            life = facts.life(key_of(event), event["token"])
+            life = facts.life(place_of(event), event["token"])
             if life is not None:
                 yield life
 

@@ -1,13 +1,16 @@
 """What watchers are told: filtered, in order, once each, without a gap that is not said."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.reading import ENDINGS, NEVER, Findings, Key, Wrong, key_of
 from tenure_chaos.history import Watch, Watched
 
 GAP = "gap"
+
+WHILE_HELD = frozenset(("renewed", "progress", "parked"))
 
 
 def revisions_are_consecutive(facts: Facts) -> Findings:
@@ -41,7 +44,9 @@ def watchers_are_told_in_order(facts: Facts) -> Findings:
 
 
 def watchers_are_told_what_happened(facts: Facts) -> Findings:
-    """15: what a watcher is told is an event of its tenant and prefix, as in the log, after it happened."""
+    """15: what a watcher is told is an event of its tenant and prefix, as in the log to the last word, after
+    it happened.
+    """
     if not facts.effects:
         return 0
     events = _events(facts)
@@ -54,7 +59,7 @@ def watchers_are_told_what_happened(facts: Facts) -> Findings:
             real = events.get(watch.tenant, {}).get(item.revision)
             if not item.key.startswith(watch.prefix):
                 yield Wrong(f"{watch.watcher} asked for {watch.prefix}* and was told of {item.key}")
-            elif real is None or real[:3] != (item.kind, item.key, item.token):
+            elif real is None or real[:3] != (item.kind, item.key, item.token) or _differs(item, real):
                 yield Wrong(f"{watch.watcher} was told {item}, but the log has {real}", _key(watch, item))
             elif real[3] > item.at:
                 yield Wrong(f"{watch.watcher} was told {item} before it happened", _key(watch, item))
@@ -73,7 +78,7 @@ def watchers_miss_nothing(facts: Facts) -> Findings:
     for watch, told in _subscriptions(facts):
         due = [
             revision
-            for revision, (_, key, _, _) in events.get(watch.tenant, {}).items()
+            for revision, (_, key, *_) in events.get(watch.tenant, {}).items()
             if key.startswith(watch.prefix)
         ]
         due.sort()
@@ -101,7 +106,9 @@ def watchers_miss_nothing(facts: Facts) -> Findings:
 
 
 def leases_live_in_order_for_a_watcher(facts: Facts) -> Findings:
-    """15: per key a watcher sees granted, then renewed any number of times, then ended, and again granted."""
+    """15: per key, slot or reader a watcher sees granted, then renewed, parked and taken up any number of
+    times, or told of progress, then ended, and again granted.
+    """
     looked = 0
     for watcher in dict.fromkeys(item.watcher for item in facts.history.watched):
         held: dict[str, int | None] = {}
@@ -113,15 +120,19 @@ def leases_live_in_order_for_a_watcher(facts: Facts) -> Findings:
                 if item.kind == GAP:
                     held.clear()
                     continue
-                known, now = item.key in held, held.get(item.key)
+                place = item.place or item.key
+                known, now = place in held, held.get(place)
                 if item.kind == "granted":
                     bad = known and now is not None
-                    held[item.key] = item.token
+                    held[place] = item.token
+                elif item.kind == "unparked":
+                    bad = known and (now is None or now >= item.token)
+                    held[place] = item.token
                 elif item.kind in ENDINGS:
                     bad = known and now != item.token
-                    held[item.key] = None
+                    held[place] = None
                 else:
-                    bad = item.kind == "renewed" and known and now != item.token
+                    bad = item.kind in WHILE_HELD and known and now != item.token
                 if bad:
                     holder = f"token {now} held" if now is not None else "nobody held"
                     yield Wrong(
@@ -131,11 +142,16 @@ def leases_live_in_order_for_a_watcher(facts: Facts) -> Findings:
     return looked
 
 
-Told = tuple[str, str, int, float]
+Told = tuple[str, str, int, float, str]
+
+
+def _differs(item: Watched, real: Told) -> bool:
+    """Whether it was told in other words than in the log's."""
+    return bool(item.said) and item.said != real[4]
 
 
 def _events(facts: Facts) -> dict[str, dict[int, Told]]:
-    """By tenant and revision: kind, key and token, and when it was first applied."""
+    """By tenant and revision: kind, key and token, when it was first applied, and what else it says."""
     by_revision: dict[str, dict[int, Told]] = {}
     for effect in facts.effects:
         for event in effect.events:
@@ -144,8 +160,14 @@ def _events(facts: Facts) -> dict[str, dict[int, Told]]:
                 event["key"],
                 event["token"],
                 effect.first_applied_at,
+                said_of(event),
             )
     return by_revision
+
+
+def said_of(event: Mapping[str, Any]) -> str:
+    """What an event says beside its kind, key and token, in one word."""
+    return "/".join(str(event.get(name, "")) for name in ("owner", "mode", "slot", "detail", "at_ms"))
 
 
 def _subscriptions(facts: Facts, watcher: str | None = None) -> Iterator[tuple[Watch, list[Watched]]]:

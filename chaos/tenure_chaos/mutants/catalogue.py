@@ -9,6 +9,7 @@ from tenure_chaos.mutants import (
     guards,
     leases,
     memories,
+    modes,
     queues,
     service,
     time,
@@ -36,7 +37,7 @@ LISTED: Final = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = LISTED + tuple(
     mutant
-    for module in (leases, queues, guards, memories, time, disks, consensus, service, clients, watches)
+    for module in (leases, modes, queues, guards, memories, time, disks, consensus, service, clients, watches)
     for mutant in module.MUTANTS
     if mutant not in LISTED
 )

@@ -13,11 +13,11 @@ FLOOR_AT_FIRST_WRITE = Mutant(
     (
         Edit(
             f"{_HOLDING}:_raise_floor_by_grant",
-            "if state.guard_mode is None:",
-            "if state.guard_mode is not None:\n"
+            "blocked_until_ms = blocked_until(step, tenant, key)",
+            "blocked_until_ms = blocked_until(step, tenant, key)\n"
+            "    if state.guard_mode is not None:\n"
             "        table.put_key_state(replace(state, blocked_until_ms=0, idle_since_ms=-1))\n"
-            "        return\n"
-            "    if state.guard_mode is None:",
+            "        return",
         ),
         Edit(
             f"{_GUARDS}:_judge",

@@ -109,8 +109,8 @@ GRANT_WHILE_HELD = Mutant(
     (
         Edit(
             f"{_ACQUIRING}:_try",
-            "if not _is_free(step, tenant, key, family):",
-            "if not _is_free(step, tenant, key, family) and step.counters(tenant).last_token % 4:",
+            "if taken is not None:",
+            "if taken is not None and step.counters(tenant).last_token % 4:",
         ),
     ),
 )

@@ -80,6 +80,33 @@ QUEUES: Final = {
 }
 """Many who wait for the same, and some of them gone."""
 
+CROWDS: Final = {
+    **_BUSY,
+    "work": "share,pool",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Readers without a pause, writers among them, and a pool that is always full."""
+
+SETS: Final = {
+    **_BUSY,
+    "work": "set,hold,wait",
+    "keys": "3",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Sets of keys that all others want too."""
+
+HANDS: Final = {
+    **_BUSY,
+    "work": "pass,rest,progress",
+    "keys": "3",
+    "ttl_ms": "3000,10000",
+    "faults": "pause client,lost replies",
+}
+"""Leases that change hands, rest, and end without progress."""
+
 COMMITS_REPEATED: Final = {**ANSWERS_LOST, "work": "guard,mishap", "keys": "3"}
 """Writes whose callers do not hear of them."""
 

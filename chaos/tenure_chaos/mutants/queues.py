@@ -10,7 +10,7 @@ _QUEUEING = "tenure_cluster.lease.queueing"
 WAITER_NOT_CHECKED = Mutant(
     "waiter granted without checking its session again",
     "a key is handed to the first in its queue, whose session may be over, or who may have fallen silent",
-    (Edit(f"{_HOLDING}:serve", "drop_dead(step, tenant, key)", "pass"),),
+    (Edit(f"{_HOLDING}:_serve_key", "drop_dead(step, tenant, key)", "pass"),),
     profiles.SESSIONS_RUN_OUT,
 )
 
@@ -59,8 +59,8 @@ NO_CLAIM_WINDOW = Mutant(
         ),
         Edit(
             f"{_HOLDING}:_grant_waiter",
-            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)",
-            "grant(step, ref, waiter.keys[0], waiter.session_id, waiter, claim_deadline_ms)\n"
+            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)",
+            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)\n"
             "    if waiter.private:\n"
             "        table.watch_session(ref)",
         ),

@@ -4,6 +4,7 @@ from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
+_WATCHES = "tenure_cluster.service.watch:Watches"
 _LOG = "tenure_cluster.service.watch_log:EventLog"
 
 GAP_HIDDEN = Mutant(
@@ -11,7 +12,7 @@ GAP_HIDDEN = Mutant(
     "who resumes further back than a node remembers is told what there is, and not that something is missing",
     (
         Edit(
-            "tenure_cluster.service.watch:Watches.subscribe",
+            f"{_WATCHES}.subscribe",
             "if after is not None and after < horizon:",
             "after = None if after is None else max(after, horizon)\n"
             "    if after is not None and after < horizon:",
@@ -32,7 +33,30 @@ TOLD_AGAIN = Mutant(
     ),
 )
 
+SKIPPED_AFTER_A_CHANGE = Mutant(
+    "event skipped after a leader change",
+    "who watches is not told of the first event under another leader",
+    (
+        Edit(
+            f"{_WATCHES}.leader_changed",
+            "self._leader = (leader, term)",
+            "self._leader = (leader, term)\n    self._skips = True",
+        ),
+        Edit(
+            f"{_WATCHES}.on_events",
+            "self.log.extend(events)",
+            "self.log.extend(events)\n"
+            "    if self.__dict__.pop('_skips', False):\n"
+            "        for tenant, audience in self._audiences.items():\n"
+            "            if audience.told == self.log.head(tenant) - len(events):\n"
+            "                audience.told += 1",
+        ),
+    ),
+    profiles.LEADERS_COME_AND_GO,
+)
+
 MUTANTS = (
+    SKIPPED_AFTER_A_CHANGE,
     GAP_HIDDEN,
     TOLD_AGAIN,
 )

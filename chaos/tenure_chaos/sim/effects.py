@@ -108,6 +108,8 @@ class Effects:
         world.note(f"log {index}.{place} at {at_ms} ms: {effect.command} {effect.result}{told}")
         for event in effect.events:
             world.count(f"event {event['kind']}")
+            if event["kind"] == "granted":
+                world.count(f"granted {event['mode']}")
         for mark, reached in _MARKS.items():
             if reached(effect):
                 world.count(mark)
@@ -116,6 +118,30 @@ class Effects:
 
 
 _FROM_THE_RESERVE = (("Renew", "Renewed"), ("Release", "Released"))
+
+
+def _grants(effect: Effect) -> int:
+    return len(effect.result_fields["grants"]) if effect.result == "Granted" else 0
+
+
+def _count(effect: Effect, kind: str, mode: str = "") -> int:
+    return sum(event["kind"] == kind and mode in ("", event["mode"]) for event in effect.events)
+
+
+def _follows(effect: Effect, kind: str, mode: str, next_mode: str) -> bool:
+    """Whether the end of a lease made room for a waiter on its key."""
+    ended = [event["key"] for event in effect.events if (event["kind"], event["mode"]) == (kind, mode)]
+    return any(
+        event["kind"] == "granted" and event["mode"] == next_mode and event["key"] in ended
+        for event in effect.events
+    )
+
+
+def _handed_to_waiter(effect: Effect) -> bool:
+    """Whether it is answered to a request that waited, whose id is not the lease's."""
+    if effect.result != "HandedOver" or effect.result_fields["replayed"]:
+        return False
+    return bool(effect.result_fields["grant"]["lease"]["request_id"] != effect.fields["new_lease_id"])
 
 
 def _has(effect: Effect, kind: str) -> bool:
@@ -130,6 +156,18 @@ _MARKS: dict[str, Callable[[Effect], bool]] = {
     "grant replayed": lambda effect: bool(effect.result_fields.get("replayed")),
     "commit replayed": lambda effect: effect.result == "Committed" and not _has(effect, "committed"),
     "stale commit refused": lambda effect: effect.result_fields.get("code") == "stale_token",
+    "set granted at once": lambda effect: effect.command == "Acquire" and _grants(effect) > 1,
+    "set granted after waiting": lambda effect: effect.command == "Claim" and _grants(effect) > 1,
+    "set lost": lambda effect: _count(effect, "expired") > 1 and len(effect.fields.get("items", ())) == 1,
+    "readers granted together": lambda effect: _count(effect, "granted", "shared") > 1,
+    "writer granted by the last reader": lambda effect: _follows(effect, "released", "shared", "exclusive"),
+    "readers granted by a writer": lambda effect: _follows(effect, "released", "exclusive", "shared"),
+    "slot handed on": lambda effect: _follows(effect, "released", "permit", "permit"),
+    "handed over to a waiter": lambda effect: _handed_to_waiter(effect),
+    "lease ended without progress": lambda effect: any(
+        event["detail"] == "no_progress" for event in effect.events
+    ),
+    "waiting would close a cycle": lambda effect: effect.result == "Deadlock",
 }
 
 

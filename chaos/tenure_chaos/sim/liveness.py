@@ -109,8 +109,8 @@ def state_of(node: str, replica: Replica) -> NodeState:
             for record in table.records.values()
         ),
         floors=tuple(
-            (named(tenant, key), guard.floor)
+            (named(tenant, f"{key}#{slot}" if state.mode == "permit" else key), guard.floor)
             for (tenant, key), state in table.keys.items()
-            for guard in state.guards.values()
+            for slot, guard in state.guards.items()
         ),
     )

@@ -46,7 +46,22 @@ FAULTS = (
 """Kinds of faults, each a class of faults/."""
 
 
-HOLDING = ("hold", "wait", "keep", "guard", "register", "session", "batch", "program")
+HOLDING = (
+    "hold",
+    "wait",
+    "keep",
+    "guard",
+    "register",
+    "session",
+    "batch",
+    "share",
+    "pool",
+    "set",
+    "pass",
+    "rest",
+    "progress",
+    "program",
+)
 WORK = (*HOLDING, "look", "mishap")
 """What clients do, each a module of workloads/; the last two only make sense beside others."""
 

@@ -6,10 +6,13 @@ from typing import Final
 
 from tenure_chaos.sim.loop import Process
 from tenure_chaos.sim.workloads.batching import batch
+from tenure_chaos.sim.workloads.crowding import pool, share
+from tenure_chaos.sim.workloads.gathering import gather
 from tenure_chaos.sim.workloads.guarding import guard
 from tenure_chaos.sim.workloads.holding import hold, keep, wait
 from tenure_chaos.sim.workloads.looking import look
 from tenure_chaos.sim.workloads.mishaps import mishap
+from tenure_chaos.sim.workloads.passing import pass_on, progress, rest
 from tenure_chaos.sim.workloads.program import Program
 from tenure_chaos.sim.workloads.programming import use_client
 from tenure_chaos.sim.workloads.registers import use_register
@@ -23,6 +26,12 @@ KINDS: Final[Mapping[str, Callable[[Program], Awaitable[None]]]] = {
     "register": use_register,
     "session": use_session,
     "batch": batch,
+    "share": share,
+    "pool": pool,
+    "set": gather,
+    "pass": pass_on,
+    "rest": rest,
+    "progress": progress,
     "program": use_client,
     "look": look,
     "mishap": mishap,

@@ -10,7 +10,7 @@ import hashlib
 import random
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ from tenure_cluster.service.lease_service import LeaseService
 
 DAMAGES: Final = (JournalDamaged, MembersDiffer, SnapshotDamaged)
 """How a node says that its data is not what was written there."""
+
+SUCCESSORS_MAX: Final = 6
 
 RATE_USED: Final = 0.98
 """Clocks keep within this part of the bound that is assumed of them, which leaves room for rounding."""
@@ -77,6 +79,8 @@ class World:
         self.rules = RaftRules(self)
         self.effects = Effects(self, self.options.digest_every)
         self.registers: dict[str, Register] = {}
+        self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
+        """The latest explicit sessions of all clients, open or not: something may be handed over to them."""
         self.nodes: dict[str, SimNode] = {}
         names = [f"n{number}" for number in range(1, self.options.nodes + 1)]
         members = {name: PEER_PORT + number for number, name in enumerate(names, 1)}

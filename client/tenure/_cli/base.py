@@ -6,7 +6,7 @@ import asyncio
 import functools
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ import click
 from tenure._cli.console import Console, Format
 from tenure._durations import parse_ms
 from tenure._endpoints import DEFAULT_ENDPOINTS
-from tenure.errors import TenureError
+from tenure.errors import LeaseUnavailable, TenureError
 
 if TYPE_CHECKING:
     from tenure.aio import Client
@@ -33,6 +33,8 @@ class Settings:
     timeout_ms: int = 10_000
     output: Format = "text"
     hints: dict[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    """What the command is about, where no argument of that name says so."""
 
     def credential(self) -> str | None:
         if self.credential_file is None:
@@ -111,7 +113,9 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
-def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+def command(
+    name: str, *, examples: str, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., Any]], click.Command]:
     """A command with the common options, whose refusals become an exit code and a sentence."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -122,15 +126,25 @@ def command(name: str, *, examples: str) -> Callable[[Callable[..., Any]], click
             try:
                 function(settings, Console(settings.output), **arguments)
             except TenureError as error:
-                key = arguments.get("key")
+                key = _key_of(error, arguments, settings)
                 context.exit(Console(settings.output).refusal(error, settings.hints, key=key))
 
         epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
-        made = click.command(name, epilog=epilog)(run)
+        made = click.command(name, cls=cls, epilog=epilog)(run)
         made.params += common_options()
         return made
 
     return decorate
+
+
+def _key_of(error: TenureError, arguments: Mapping[str, Any], settings: Settings) -> str | None:
+    """The key that a refusal is about, if the command has any."""
+    keys: Sequence[str] = arguments.get("keys") or settings.keys
+    if len(keys) > 1:
+        holder = error.holder if isinstance(error, LeaseUnavailable) else None
+        return holder.key if holder is not None else None
+    key: str | None = arguments.get("key")
+    return keys[0] if keys else key
 
 
 def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:

@@ -2,7 +2,7 @@
 what to do next on standard error, and the exit codes.
 
 With ``-o json`` standard output carries exactly one JSON document, of a refusal as well, so that a script
-can always read it.
+can always read it; for ``watch``, which has no end, one on each line.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 
 
+NO_SUCH_SESSION: Final = frozenset({"no_session", "session_expired"})
+"""What is wrong with a request that names somebody else's session, and can't be told from its form."""
+
+
 class Refused(TenureError):
     """The cluster answered, and the answer is no: nothing of that name is there."""
 
@@ -45,7 +49,7 @@ def exit_code(error: TenureError) -> int:
     if isinstance(error, (ClusterUnavailable, OutcomeUnknown)):
         return UNREACHABLE
     if isinstance(error, InvalidRequest):
-        return USAGE
+        return REFUSED if error.code in NO_SUCH_SESSION else USAGE
     return REFUSED
 
 
@@ -110,7 +114,7 @@ def problem(error: TenureError) -> dict[str, Any]:
         if error.cycle:
             members |= {"cycle": list(error.cycle)}
     elif isinstance(error, LeaseLost):
-        members |= {"reason": error.reason}
+        members |= {"reason": error.reason} | ({"cause": error.cause} if error.cause else {})
     elif isinstance(error, CommitRefused):
         members |= {"floor": error.floor, "revision": error.revision}
     elif isinstance(error, QuotaExceeded):

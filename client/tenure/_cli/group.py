@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import leases, records, run, status
+from tenure._cli import leases, passing, queues, records, run, status, watch
 from tenure._cli.base import common_options
 
 EPILOG = """\b
 Examples:
   tenure acquire payment/security/42 --ttl 30s --owner agent-a
   tenure run nightly-report -- ./report.sh
+  tenure watch payment/
   tenure status
 \b
 Exit codes: 0 done; 1 refused (held, stale, not found); 2 usage;
@@ -34,9 +35,13 @@ for _command in (
     leases.release,
     leases.get,
     leases.list_,
-    leases.queue,
+    queues.queue,
     leases.break_,
+    passing.handover,
+    passing.park,
+    passing.unpark,
     run.run,
+    watch.watch,
     records.commit,
     records.record,
     status.status,

@@ -1,4 +1,4 @@
-"""The commands about leases: acquire, renew, release, get, list, queue, break."""
+"""The commands about leases: acquire, renew, release, get, list, break."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import getpass
 import os
 import shlex
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ from tenure._durations import format_ms
 
 if TYPE_CHECKING:
     from tenure.aio import Client
-    from tenure.answers import Grant, LeaseInfo
+    from tenure.answers import Grant, Holder, LeaseInfo, Progress
 
 
 @command(
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     examples="""\
 tenure acquire payment/security/42 --ttl 30s
 tenure acquire payment/security/42 --ttl 30s --wait 1m --owner agent-a
+tenure acquire account/1 account/2 --wait 10s
+tenure acquire document/9 --shared
+tenure acquire gpu --slots 4 --wait 1m
 tenure acquire job/7 -o json | jq -r .lease.lease_id""",
 )
-@click.argument("key")
+@click.argument("keys", metavar="KEY…", nargs=-1, required=True)
 @click.option(
     "--ttl",
     type=Duration(),
@@ -38,77 +41,117 @@ tenure acquire job/7 -o json | jq -r .lease.lease_id""",
     "--wait", type=Duration(), default="0", help="How long to wait in the key's queue. [default: not at all]"
 )
 @click.option("--owner", metavar="NAME", help="Label of the holder, for people. [default: user@host]")
-# Not in the help as long as no node knows these modes.
-@click.option("--shared", is_flag=True, hidden=True, help="Hold together with other shared holders.")
-@click.option("--slots", type=int, metavar="N", hidden=True, help="Take one permit of a pool of N.")
+@click.option("--shared", is_flag=True, help="Hold together with other shared holders, and with nobody else.")
+@click.option(
+    "--slots", type=int, metavar="N", help="Take one of N permits; everybody has to name the same N."
+)
 @click.option(
     "--grace",
     type=Duration(),
     default="0",
     help="Pause before the next grant if the lease expires or is broken.",
 )
+@click.option(
+    "--progress-within",
+    type=Duration(),
+    help="End the lease unless its holder tells of progress that often: tenure renew --step …",
+)
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Shown to everybody; may be repeated.")
 @click.option("--request-id", metavar="ID", help="Ask again with the same id to find the same grant.")
 def acquire(
     settings: Settings,
     console: Console,
-    key: str,
+    keys: tuple[str, ...],
     ttl: int,
     wait: int,
     owner: str | None,
     shared: bool,
     slots: int | None,
     grace: int,
+    progress_within: int | None,
     metadata: tuple[str, ...],
     request_id: str | None,
 ) -> None:
-    """Acquire KEY, and print the lease with its fencing token.
+    """Acquire KEY, and print the lease with its fencing token. Several KEYs are granted together, or none.
 
     The lease ends after its TTL unless it is renewed by its lease id. Exit code 1 if somebody else holds
-    the key. Ctrl-C leaves the queue at once; a waiter that is killed outright may stay in it for 50s.
+    a key. Ctrl-C leaves the queue at once; a waiter that is killed outright may stay in it for 50s.
     """
     if shared and slots is not None:
         raise click.UsageError("--shared and --slots exclude each other")
     settings.hints["outcome_unknown"] = (
         "It may have been granted. Run it again with the same --request-id to find out."
         if request_id
-        else f"It may have been granted, and then ends after {format_ms(ttl)}: tenure get {argument(key)}"
+        else f"It may have been granted, and then ends after {format_ms(ttl)}: tenure get {argument(keys[0])}"
     )
-    grant = perform(
-        settings,
-        lambda client: client.acquire(
-            key,
-            owner=owner or default_owner(),
-            ttl=ttl / 1000,
-            wait=wait / 1000,
-            grace=grace / 1000,
-            request_id=request_id,
-            metadata=parse_metadata(metadata),
-            mode="shared" if shared else "permit" if slots is not None else "exclusive",
-            slots=slots,
-        ),
-    )
-    console.result({"status": "granted", "lease": grant}, _grant_text("granted", grant))
+    terms: dict[str, Any] = {
+        "owner": owner or default_owner(),
+        "ttl": ttl / 1000,
+        "wait": wait / 1000,
+        "grace": grace / 1000,
+        "progress": None if progress_within is None else progress_within / 1000,
+        "request_id": request_id,
+        "metadata": parse_metadata(metadata),
+        "mode": "shared" if shared else "permit" if slots is not None else "exclusive",
+        "slots": slots,
+    }
+    if len(keys) == 1:
+        grant = perform(settings, lambda client: client.acquire(keys[0], **terms))
+        console.result({"status": "granted", "lease": grant}, grant_text("granted", grant))
+        return
+    grants = perform(settings, lambda client: client.acquire_set(keys, **terms))
+    console.result({"status": "granted", "leases": grants}, _set_text(grants))
 
 
-@command("renew", examples="tenure renew LEASE_ID\ntenure renew LEASE_ID --ttl 1m")
+@command(
+    "renew",
+    examples="""\
+tenure renew LEASE_ID
+tenure renew LEASE_ID --ttl 1m
+tenure renew LEASE_ID --step upload --text "12 of 80 files" --counter 12""",
+)
 @click.argument("lease_id")
 @click.option(
     "--ttl", type=Duration(), help="A new TTL; the time left never becomes shorter. [default: as acquired]"
 )
-def renew(settings: Settings, console: Console, lease_id: str, ttl: int | None) -> None:
-    """Renew a lease by its LEASE_ID. Exit code 1 if it has ended."""
+@click.option("--step", help="Tell of progress: what is being done.")
+@click.option("--text", help="Tell of progress: a sentence for people.")
+@click.option("--counter", type=click.IntRange(0), help="Tell of progress: how much is done.")
+def renew(
+    settings: Settings,
+    console: Console,
+    lease_id: str,
+    ttl: int | None,
+    step: str | None,
+    text: str | None,
+    counter: int | None,
+) -> None:
+    """Renew a lease by its LEASE_ID, and tell how far its holder is. Exit code 1 if it has ended.
+
+    A lease of several keys is renewed by any of its ids. Only a note that is new is progress.
+    """
+    tells = (step, text, counter) != (None, None, None)
+    if tells and ttl is not None:
+        raise click.UsageError("--ttl goes without --step, --text and --counter")
     seconds = None if ttl is None else ttl / 1000
-    grant = perform(settings, lambda client: client.renew(lease_id, ttl=seconds))
-    console.result({"lease": grant}, _grant_text("renewed", grant))
+    grant = perform(
+        settings,
+        lambda client: (
+            client.progress(lease_id, step or "", text=text or "", counter=counter or 0)
+            if tells
+            else client.renew(lease_id, ttl=seconds)
+        ),
+    )
+    console.result({"lease": grant}, grant_text("renewed", grant))
 
 
-@command("release", examples="tenure release LEASE_ID")
+@command("release", examples="tenure release LEASE_ID\ntenure release LEASE_ID --whole-set")
 @click.argument("lease_id")
-def release(settings: Settings, console: Console, lease_id: str) -> None:
+@click.option("--whole-set", is_flag=True, help="With the other keys that it was acquired together with.")
+def release(settings: Settings, console: Console, lease_id: str, whole_set: bool) -> None:
     """Release a lease by its LEASE_ID; the next waiter gets the key. Exit code 1 if it had ended
     otherwise."""
-    answer = perform(settings, lambda client: client.release(lease_id))
+    answer = perform(settings, lambda client: client.release(lease_id, whole_set=whole_set))
     console.result(answer, answer.status.replace("_", " "))
 
 
@@ -153,32 +196,14 @@ def list_(
     if console.output == "json":
         console.json({"leases": leases, "next": more})
     elif leases:
-        rows = [[le.key, le.owner, str(le.token), le.mode, format_ms(le.expires_in_ms)] for le in leases]
+        rows = [
+            [le.key, le.owner, str(le.token), mode_text(le), format_ms(le.expires_in_ms)] for le in leases
+        ]
         console.table(["KEY", "OWNER", "TOKEN", "MODE", "EXPIRES IN"], rows)
     else:
         console.note("no leases" + (f" with prefix {prefix!r}" if prefix else ""))
     if more is not None:
         console.note(f"There are more. Go on with: --after {shlex.quote(more)}")
-
-
-@command("queue", examples="tenure queue payment/security/42")
-@click.argument("key")
-def queue(settings: Settings, console: Console, key: str) -> None:
-    """Show who holds KEY and who waits for it."""
-    answer = perform(settings, lambda client: client.queue(key))
-    if console.output == "json":
-        console.json(answer)
-        return
-    rows = [
-        ["holds", h.owner, f"token {h.token}, expires in {format_ms(h.expires_in_ms)}"]
-        for h in answer.holders
-    ] + [[str(w.position), w.owner, f"waiting for {format_ms(w.waiting_ms)}"] for w in answer.waiters]
-    if rows:
-        console.table(["PLACE", "OWNER", "STATE"], rows)
-    else:
-        console.note(f"{key!r} is free and nobody waits for it")
-    if answer.waiters_total > len(answer.waiters):
-        console.note(f"{answer.waiters_total} wait in all")
 
 
 @command("break", examples='tenure break payment/security/42 --reason "agent-a is gone for good"')
@@ -214,14 +239,43 @@ def parse_metadata(items: tuple[str, ...]) -> dict[str, str]:
     return parsed
 
 
-def _grant_text(what: str, grant: Grant) -> str:
+def mode_text(lease: Holder) -> str:
+    """The mode, with the slot of a permit, and whether it is parked."""
+    mode = f"permit, slot {lease.slot}" if lease.mode == "permit" else lease.mode
+    return f"{mode}, parked" if lease.state == "parked" else mode
+
+
+def grant_text(what: str, grant: Grant) -> str:
+    """A lease as its holder sees it."""
     return block(
         f"{what} {grant.key} to {grant.owner}",
         [
             ("token", grant.token),
+            *([] if grant.mode == "exclusive" else [("mode", mode_text(grant))]),
             ("lease id", grant.lease_id),
             ("expires in", f"{format_ms(grant.expires_in_ms)} unless renewed: tenure renew {grant.lease_id}"),
         ],
+    )
+
+
+def _set_text(grants: list[Grant]) -> str:
+    first = grants[0]
+    renewing = f"{format_ms(first.expires_in_ms)} unless renewed: tenure renew {first.lease_id}"
+    return block(
+        f"granted {len(grants)} keys to {first.owner}",
+        [
+            *((f"token of {grant.key}", f"{grant.token}, lease id {grant.lease_id}") for grant in grants),
+            ("expire in", renewing),
+            ("all given back by", f"tenure release --whole-set {first.lease_id}"),
+        ],
+    )
+
+
+def progress_text(progress: Progress) -> str:
+    """A note of progress in one line."""
+    parts = [progress.step, progress.text, str(progress.counter) if progress.counter else ""]
+    return (
+        f"{', '.join(part for part in parts if part) or '(nothing said)'}, {format_ms(progress.age_ms)} ago"
     )
 
 
@@ -231,8 +285,12 @@ def _lease_text(title: str, lease: LeaseInfo) -> str:
         [
             ("owner", lease.owner),
             ("token", lease.token),
-            ("mode", lease.mode),
+            ("mode", mode_text(lease)),
+            *([("holders", f"{lease.holders}, this is the first")] if lease.holders > 1 else []),
+            *([("state", "parked: no heartbeats are needed")] if lease.state == "parked" else []),
             ("expires in", f"{format_ms(lease.expires_in_ms)} of {format_ms(lease.ttl_ms)}"),
+            *([("progress", progress_text(lease.progress))] if lease.progress is not None else []),
+            *([("demanded", f"every {format_ms(lease.progress_ms)}")] if lease.progress_ms else []),
             ("granted", lease.granted_at),
             ("renewed", lease.renewed_at),
             *((f"metadata {name}", value) for name, value in lease.metadata.items()),

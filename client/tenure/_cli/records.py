@@ -32,7 +32,7 @@ tenure commit job/7 --token 7 --lease-id LEASE_ID --mode sequence --seq 3 --valu
 @click.option("--value", help="The value to store as the key's record. [default: only use the token]")
 @click.option("--value-file", metavar="FILE", help="The same from a file; - is standard input.")
 @click.option("--seq", type=int, help="Sequence number of the write, for mode sequence.")
-@click.option("--slot", type=int, hidden=True, help="Slot of a permit.")
+@click.option("--slot", type=int, help="Slot of a permit; each has a guard of its own.")
 @click.option("--op-id", metavar="ID", help="Ask again with the same id to get the first answer.")
 @click.option(
     "--if-revision", type=int, help="Only if the record has this revision; 0: only if there is none."

@@ -16,19 +16,34 @@ from tenure.errors import LeaseLost, TenureError
 if TYPE_CHECKING:
     from tenure.aio import Held
 
+PROGRAM = "tenure.program"
+"""Where what stands after ``--`` is kept while the rest is read."""
 KILL_GRACE_MS_MAX = 5_000
 KILL_GRACE_OF_TTL = 1 / 6
 
 
+class RunCommand(click.Command):
+    """Keeps what stands after the first ``--`` apart: it is the program, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[PROGRAM] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
 @command(
     "run",
+    cls=RunCommand,
     examples="""\
 tenure run nightly-report -- ./report.sh
 tenure run payment/security/42 --ttl 1m --wait 10m -- python job.py
+tenure run account/1 account/2 --wait 1m -- ./transfer.sh
+tenure run gpu --slots 4 --wait 1h -- sh -c 'train --device $TENURE_SLOT'
 tenure run migrate --kill-grace 10s -- alembic upgrade head""",
 )
-@click.argument("key")
-@click.argument("program", metavar="-- COMMAND …", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("words", metavar="KEY… -- COMMAND …", nargs=-1)
 @click.option(
     "--ttl",
     type=Duration(),
@@ -40,8 +55,8 @@ tenure run migrate --kill-grace 10s -- alembic upgrade head""",
     "--wait", type=Duration(), default="0", help="How long to wait in the key's queue. [default: not at all]"
 )
 @click.option("--owner", metavar="NAME", help="Label of the holder, for people. [default: user@host]")
-@click.option("--shared", is_flag=True, help="Hold together with other shared holders.")
-@click.option("--slots", type=int, metavar="N", help="Take one permit of a pool of N.")
+@click.option("--shared", is_flag=True, help="Hold together with other shared holders, and with nobody else.")
+@click.option("--slots", type=int, metavar="N", help="Take one of N permits; all have to name the same N.")
 @click.option(
     "--kill-grace",
     type=Duration(),
@@ -52,8 +67,7 @@ tenure run migrate --kill-grace 10s -- alembic upgrade head""",
 def run(
     settings: Settings,
     console: Console,
-    key: str,
-    program: tuple[str, ...],
+    words: tuple[str, ...],
     ttl: int,
     wait: int,
     owner: str | None,
@@ -62,17 +76,19 @@ def run(
     kill_grace: int | None,
     metadata: tuple[str, ...],
 ) -> None:
-    """Run COMMAND while holding KEY, and release KEY when it ends.
+    """Run COMMAND while holding KEY, and release KEY when it ends. Several KEYs are held together.
 
     The lease is renewed as long as COMMAND runs. If it can't be kept, COMMAND and its process group get
     SIGTERM, and SIGKILL before anybody else can be granted KEY. Signals are passed on. COMMAND finds
-    TENURE_KEY, TENURE_TOKEN and TENURE_LEASE_ID in its environment.
+    TENURE_KEY, TENURE_TOKEN and TENURE_LEASE_ID in its environment; TENURE_SLOT, the number of its permit,
+    from 0; and of several keys those of the first, with TENURE_TOKENS, a JSON object of all.
 
     Exit codes: COMMAND's own; 128 + N if signal N ended it; 1 if KEY was not acquired; 3 if no node could
     be reached; 4 if COMMAND was stopped because the lease ended; 126 or 127 if it could not be started.
     """
     if shared and slots is not None:
         raise click.UsageError("--shared and --slots exclude each other")
+    keys, program = _keys_and_program(words)
     if kill_grace is None:
         kill_grace = min(KILL_GRACE_MS_MAX, round(ttl * KILL_GRACE_OF_TTL))
     if kill_grace > ttl / 3:
@@ -87,14 +103,30 @@ def run(
         "slots": slots,
         "metadata": parse_metadata(metadata),
     }
+    settings.keys = keys
+    key = keys[0] if len(keys) == 1 else list(keys)
     work = _run(settings, console, key, list(program), terms, kill_grace_s=kill_grace / 1000)
     click.get_current_context().exit(asyncio.run(work))
+
+
+def _keys_and_program(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is to be held, and what is to be run."""
+    program: tuple[str, ...] = click.get_current_context().meta.get(PROGRAM, ())
+    if not words:
+        # `-- KEY COMMAND …`: for a key that begins with a dash.
+        words, program = program[:1], program[1:]
+        program = program[1:] if program[:1] == ("--",) else program
+    if not program:
+        words, program = words[:1], words[1:]
+    if not words or not program:
+        raise click.UsageError("give a KEY, and after -- the COMMAND to run")
+    return words, program
 
 
 async def _run(
     settings: Settings,
     console: Console,
-    key: str,
+    key: str | list[str],
     program: list[str],
     terms: dict[str, Any],
     *,

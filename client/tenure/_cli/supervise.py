@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -52,12 +53,7 @@ async def supervise(
 ) -> int:
     """Run the command under the lease. Returns its exit code, or 4 if it had to be stopped because the lease
     ended; the command and its group have ended then. Does not release."""
-    environment = {
-        **os.environ,
-        "TENURE_KEY": held.key,
-        "TENURE_TOKEN": str(held.token),
-        "TENURE_LEASE_ID": held.lease_id,
-    }
+    environment = {**os.environ, **told_to_command(held)}
     try:
         process = await asyncio.create_subprocess_exec(
             *command, env=environment, process_group=0, preexec_fn=_die_with_parent()
@@ -76,6 +72,16 @@ async def supervise(
         return LEASE_LOST
     code = process.returncode or 0
     return 128 - code if code < 0 else code
+
+
+def told_to_command(held: Held) -> dict[str, str]:
+    """What the command finds in its environment."""
+    told = {"TENURE_KEY": held.key, "TENURE_TOKEN": str(held.token), "TENURE_LEASE_ID": held.lease_id}
+    if held.grants[0].mode == "permit":
+        told["TENURE_SLOT"] = str(held.slot)
+    if len(held.grants) > 1:
+        told["TENURE_TOKENS"] = json.dumps(held.tokens)
+    return told
 
 
 async def _until_ended(

@@ -7,8 +7,9 @@ import contextlib
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -21,6 +22,7 @@ from tenure.aio import Client
 from tenure.sync import SyncClient
 from tenure.testing.clock import ManualClock
 from tenure.testing.server import MemoryServer
+from tenure.testing.watching import bookmark, told
 
 URL: Final = "http://fake"
 LOOK_S: Final = 0.002
@@ -41,6 +43,7 @@ class FakeCluster:
         self._drops: Counter[str] = Counter()
         self._partitioned = 0
         self._paused = 0
+        self._cuts = 0
         self._parked: dict[object, tuple[Callable[[], bool], str]] = {}
         self.clock.on_jump(self._wake)
 
@@ -99,6 +102,16 @@ class FakeCluster:
         with self._lock:
             self._drops[f"/v1/{call}" if call else ""] += 1
 
+    def forget_events(self) -> None:
+        """The cluster remembers nothing of what has happened so far: who watches from before is told of a
+        gap. Watches that are open have been told, or will be when they are opened again."""
+        self._server.events.forget()
+
+    def cut_watches(self) -> None:
+        """Every watch that is open loses its connection, and goes on over another."""
+        with self._lock:
+            self._cuts += 1
+
     @contextlib.contextmanager
     def partition(self) -> Iterator[None]:
         """No connection reaches the cluster."""
@@ -151,6 +164,47 @@ class FakeCluster:
         await asyncio.sleep(0)
         return status, {"X-Request-Id": "fake"}, answered
 
+    async def watch(self, prefix: str, after: int | None) -> AsyncGenerator[bytes, None]:
+        """What a watcher is told, until the network breaks."""
+        server, cuts = self._server, self._cuts
+        place = server.events.head if after is None else after
+        yield bookmark(place)
+        while True:
+            await self._park(self._may_tell(place, cuts))
+            if self._partitioned or self._cuts != cuts:
+                raise NoAnswer("connection reset")
+            head = server.events.head
+            events = [event for event in server.events.after(place) if event.revision <= head]
+            place = head
+            if data := told(events, prefix):
+                yield data
+
+    def _may_tell(self, place: int, cuts: int) -> Callable[[], bool]:
+        def is_due() -> bool:
+            if self._partitioned or self._cuts != cuts:
+                return True
+            self._server.expire_due()
+            return not self._paused and self._server.events.head > place
+
+        return is_due
+
+    @contextlib.asynccontextmanager
+    async def stream(self, url: str) -> AsyncIterator[_Opened]:
+        """`GET /v1/events`."""
+        await asyncio.sleep(0)
+        if self._partitioned:
+            raise NotSent("connection refused")
+        target = urlsplit(url)
+        self.calls[target.path] += 1
+        query = {name: values[0] for name, values in parse_qs(target.query).items()}
+        after = int(query["from"]) if "from" in query else None
+        refused = self._server.compacted(after)
+        if refused is not None:
+            yield _Opened(*refused, _nothing())
+            return
+        async with contextlib.aclosing(self.watch(query.get("prefix", ""), after)) as watch:
+            yield _Opened(200, b"", watch)
+
     async def sleep(self, seconds: float) -> None:
         """Until so much time has passed by the clock."""
         until = self.clock.now() + seconds
@@ -195,8 +249,34 @@ class _Transport:
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         return await self._cluster.answer(attempt)
 
+    @contextlib.asynccontextmanager
+    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[_Opened]:
+        async with self._cluster.stream(url) as opened:
+            yield opened
+
     async def close(self) -> None:
         """There is no connection."""
+
+
+class _Opened:
+    """An answer that goes on."""
+
+    def __init__(self, status: int, body: bytes, chunks: AsyncIterator[bytes]) -> None:
+        self.status = status
+        self.headers: Mapping[str, str] = {"X-Request-Id": "fake"}
+        self._body = body
+        self._chunks = chunks
+
+    async def read(self) -> bytes:
+        return self._body
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    if False:
+        yield b""
 
 
 def _wait_s(body: bytes | None) -> float:

@@ -6,7 +6,6 @@ that makes a cluster of it: consensus, disk, forwarding, admission.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import threading
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from tenure.testing import proposing
+from tenure.testing.watching import EventMemory
 from tenure_cluster.lease import commands
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.results import Waiting
@@ -27,9 +28,19 @@ TENANT: Final = "default"
 NODE: Final = "n1"
 EXPIRE_MAX: Final = 1_000
 
-_POSTS: Final = {
-    f"/v1/{name}": name for name in ("acquire", "renew", "release", "abandon", "break", "validate", "commit")
-} | {"/v1/sessions": "open_session"}
+_NAMED_POSTS: Final = (
+    "acquire",
+    "renew",
+    "release",
+    "handover",
+    "park",
+    "unpark",
+    "abandon",
+    "break",
+    "validate",
+    "commit",
+)
+_POSTS: Final = {f"/v1/{name}": name for name in _NAMED_POSTS} | {"/v1/sessions": "open_session"}
 _BY_PREFIX: Final = {
     ("GET", "/v1/leases/"): ("get_lease", "key"),
     ("GET", "/v1/queues/"): ("queue", "key"),
@@ -58,6 +69,7 @@ class MemoryServer:
         self._machine = LeaseMachine()
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
+        self.events = EventMemory()
         self.revision = 0
         """Counts what may have changed anything, so that a waiter knows when to look."""
 
@@ -80,7 +92,7 @@ class MemoryServer:
         except Refused as refused:
             reply = refused.problem
         if isinstance(reply, Problem):
-            return reply.status, msgspec.json.encode(_document(reply))
+            return reply.status, msgspec.json.encode(document(reply))
         status = 202 if getattr(reply, "status", "") == "waiting" else 200
         return status, msgspec.json.encode(reply)
 
@@ -98,7 +110,7 @@ class MemoryServer:
             if operation in READS:
                 self._apply(commands.Tick(wall_ms=self._wall_ms()))
                 return reads.read(ask, reads.View(self._machine.table, self._machine.table.time_ms, now_ms))
-            result = self._apply(_COMMANDS[operation](self, request, self._wall_ms()))
+            result = self._apply(proposing.command(request, TENANT, self._mint, self._wall_ms()))
             if isinstance(result, Waiting) is False:
                 self.revision += 1
             return answer(result, ask, self.now_ms())
@@ -112,7 +124,7 @@ class MemoryServer:
             except Refused as refused:
                 reply = refused.problem
             if isinstance(reply, Problem):
-                results.append(_document(reply))
+                results.append(document(reply))
                 continue
             result = msgspec.to_builtins(reply)
             if "status" in result:
@@ -136,6 +148,14 @@ class MemoryServer:
             "version": "0",
             "members": [member],
         }
+
+    def compacted(self, after: int | None) -> tuple[int, bytes] | None:
+        """The refusal of a watch that would go on after what is not remembered any more."""
+        horizon = self.events.horizon
+        if after is None or after >= horizon:
+            return None
+        problem = Problem("compacted", f"nothing is kept after {after}", {"revision": horizon})
+        return problem.status, msgspec.json.encode(document(problem))
 
     # -- time
 
@@ -178,7 +198,9 @@ class MemoryServer:
     # -- the machine
 
     def _apply(self, command: commands.Command) -> Any:
-        return self._machine.apply(self.now_ms(), command).result
+        applied = self._machine.apply(self.now_ms(), command)
+        self.events.extend(applied.events)
+        return applied.result
 
     def _wall_ms(self) -> int:
         return 1_800_000_000_000 + self.now_ms()
@@ -205,86 +227,7 @@ def _route(method: str, path: str, query: str, body: bytes | None) -> tuple[str,
     raise Refused("no_route", f"Nothing is served at {method} {path}")
 
 
-def _document(problem: Problem) -> dict[str, Any]:
+def document(problem: Problem) -> dict[str, Any]:
     status, title = CODES[problem.code]
     standard = {"title": title, "status": status, "detail": problem.detail, "code": problem.code}
     return {**msgspec.to_builtins(problem.extra), **standard}
-
-
-def _acquire(server: MemoryServer, request: requests.AcquireRequest, wall_ms: int) -> commands.Command:
-    keys = [request.key] if request.key is not None else request.keys or []
-    return commands.Acquire(
-        tenant=TENANT,
-        keys=keys,
-        lease_ids=[server._mint("l") for _ in keys],
-        owner=request.owner,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        request_id=request.request_id or "",
-        remember=True,
-        wait=request.wait_ms > 0,
-        mode=request.mode,
-        slots=request.slots or 1,
-        grace_ms=request.grace_ms,
-        if_held=request.if_held,
-        metadata=request.metadata,
-        wall_ms=wall_ms,
-    )
-
-
-def _commit(server: MemoryServer, request: requests.CommitRequest, wall_ms: int) -> commands.Command:
-    value = request.value
-    binary = request.value_encoding == "base64"
-    data = None if value is None else base64.b64decode(value) if binary else value.encode()
-    return commands.Commit(
-        tenant=TENANT,
-        key=request.key,
-        slot=request.slot,
-        lease_id=request.lease_id,
-        token=request.token,
-        mode=request.mode,
-        seq=request.seq,
-        op_id=request.op_id,
-        require_live=request.require_live,
-        if_revision=request.if_revision,
-        value=data,
-        binary=binary,
-        digest=request.digest or "",
-        wall_ms=wall_ms,
-    )
-
-
-_COMMANDS: Final[dict[str, Callable[[MemoryServer, Any, int], commands.Command]]] = {
-    "acquire": _acquire,
-    "commit": _commit,
-    "renew": lambda server, request, wall_ms: commands.Renew(
-        tenant=TENANT,
-        lease_id=request.lease_id,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        wall_ms=wall_ms,
-    ),
-    "release": lambda server, request, wall_ms: commands.Release(
-        tenant=TENANT, lease_id=request.lease_id, wall_ms=wall_ms
-    ),
-    "abandon": lambda server, request, wall_ms: commands.Abandon(
-        tenant=TENANT, request_id=request.request_id, session_id=request.session_id, wall_ms=wall_ms
-    ),
-    "break": lambda server, request, wall_ms: commands.Break(
-        tenant=TENANT, key=request.key, reason=request.reason, actor=TENANT, wall_ms=wall_ms
-    ),
-    "delete_record": lambda server, request, wall_ms: commands.DeleteRecord(
-        tenant=TENANT, key=request.key, if_revision=request.if_revision, wall_ms=wall_ms
-    ),
-    "open_session": lambda server, request, wall_ms: commands.OpenSession(
-        tenant=TENANT,
-        session_id=server._mint("s"),
-        owner=request.owner,
-        ttl_ms=request.ttl_ms,
-        metadata=request.metadata,
-        wall_ms=wall_ms,
-    ),
-    "close_session": lambda server, request, wall_ms: commands.CloseSession(
-        tenant=TENANT, session_id=request.session_id, wall_ms=wall_ms
-    ),
-}

@@ -79,6 +79,8 @@ _SESSION = "$response.body#/session/session_id"
 _GRANTED_LINKS = (
     Link("renew", {"lease_id": f"{_LEASE}lease_id"}),
     Link("release", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("park", {"lease_id": f"{_LEASE}lease_id"}),
+    Link("handover", {"lease_id": f"{_LEASE}lease_id"}),
     Link("commit", {"key": f"{_LEASE}key", "lease_id": f"{_LEASE}lease_id", "token": f"{_LEASE}token"}),
     Link("validate", {"key": f"{_LEASE}key", "token": f"{_LEASE}token"}),
     Link("get_lease", {"key": f"{_LEASE}key"}),
@@ -100,7 +102,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         replies={200: (replies.GrantedReply,), 202: (replies.WaitingReply,)},
         problems=(
             *WRITE_CALL,
-            "unsupported",
             "no_session",
             "held",
             "deadlock",
@@ -128,8 +129,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=requests.RenewRequest,
         source="body",
         replies={200: (replies.RenewedReply, replies.SessionReply)},
-        problems=(*WRITE_CALL, "unsupported", "no_session", "lost", "session_expired"),
-        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w"},
+        problems=(*WRITE_CALL, "no_session", "lost", "session_expired"),
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w", "progress": {"step": "review", "counter": 3}},
     ),
     Route(
         method="POST",
@@ -143,6 +144,72 @@ ROUTES: Final[tuple[Route, ...]] = (
         replies={200: (replies.ReleasedReply,)},
         problems=(*WRITE_CALL, "lost"),
         example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/handover",
+        operation="handover",
+        summary="Give a lease to another session",
+        description=(
+            "In one entry the old token ends and the successor's begins, past all who wait. Metadata and "
+            "progress go with it. If the successor waits for the key, its request is answered with the lease."
+        ),
+        tag="leases",
+        request=requests.HandoverRequest,
+        source="body",
+        replies={200: (replies.HandedOverReply,)},
+        problems=(
+            *WRITE_CALL,
+            "no_session",
+            "session_expired",
+            "held",
+            "deadlock",
+            "mode_conflict",
+            "lost",
+            "quota",
+        ),
+        links={200: _GRANTED_LINKS},
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w", "to_session_id": "mJ0c2b9Qk7vT5xW1aYd3eg"},
+    ),
+    Route(
+        method="POST",
+        path="/v1/park",
+        operation="park",
+        summary="Keep a lease without heartbeats until a limit",
+        description=(
+            "For a human in the loop. The lease keeps its id, leaves its session and can't write until it is "
+            "taken up again. Shared leases and those of a set can't be parked."
+        ),
+        tag="leases",
+        request=requests.ParkRequest,
+        source="body",
+        replies={200: (replies.ParkedReply,)},
+        problems=(*WRITE_CALL, "unsupported", "stale_token", "lost"),
+        links={200: (Link("unpark", {"lease_id": f"{_LEASE}lease_id"}),)},
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w", "limit_ms": 86400000},
+    ),
+    Route(
+        method="POST",
+        path="/v1/unpark",
+        operation="unpark",
+        summary="Take up a parked lease again, with a new token",
+        tag="leases",
+        request=requests.UnparkRequest,
+        source="body",
+        replies={200: (replies.UnparkedReply,)},
+        problems=(
+            *WRITE_CALL,
+            "no_session",
+            "session_expired",
+            "held",
+            "deadlock",
+            "mode_conflict",
+            "stale_token",
+            "lost",
+            "quota",
+        ),
+        links={200: _GRANTED_LINKS},
+        example={"lease_id": "5yqn3rZkT1m0qO8v4hXb2w", "ttl_ms": 30000},
     ),
     Route(
         method="POST",
@@ -304,9 +371,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(*WRITE_CALL, "quota"),
         example={"owner": "agent-a", "ttl_ms": 30000},
         links={
-            200: tuple(
-                Link(operation, {"session_id": _SESSION})
-                for operation in ("acquire", "renew", "get_session", "close_session")
+            200: (
+                *(
+                    Link(operation, {"session_id": _SESSION})
+                    for operation in ("acquire", "renew", "unpark", "get_session", "close_session")
+                ),
+                Link("handover", {"to_session_id": _SESSION}),
             )
         },
     ),
@@ -346,7 +416,8 @@ ROUTES: Final[tuple[Route, ...]] = (
             "list the leases first and watch from the `revision` of that list. `bookmark` says how far "
             "everything has been told; `gap` ends a watch whose client was too slow, and says after which "
             "revision to resume; `shutting_down` ends a watch whose node stops; `leader_changed` has no "
-            "place in the order. Comments are signs of life."
+            "place in the order. The kind `restored` is reserved for a cluster that is put back to a backup. "
+            "Comments are signs of life."
         ),
         tag="events",
         request=requests.EventsRequest,

@@ -12,15 +12,17 @@ from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
     PERMIT,
     Family,
+    all_step_aside,
     blocked_until,
-    claim_lease,
+    claim_all,
     end_lease,
     expire_lease,
     go_together,
-    grant,
+    grant_all,
     has_room,
     holder_of,
     holders_of,
+    may_pass,
     present_family,
     serve,
     settle,
@@ -30,7 +32,6 @@ from tenure_cluster.lease.memory import AbandonedRequest
 from tenure_cluster.lease.queueing import enqueue, refresh, waiting
 from tenure_cluster.lease.results import (
     Abandoned,
-    Grant,
     Granted,
     Held,
     Invalid,
@@ -38,11 +39,10 @@ from tenure_cluster.lease.results import (
     ModeConflict,
     Result,
     TokensExhausted,
-    Unsupported,
 )
-from tenure_cluster.lease.sessions import DURATION_MS_MAX, find_session
+from tenure_cluster.lease.sessions import DURATION_MS_MAX, find_lease, find_session, lost
 from tenure_cluster.lease.step import Step
-from tenure_cluster.lease.types import EndedLease, Lease, Session, TenantId, Waiter
+from tenure_cluster.lease.types import EndedLease, Key, KeySet, Lease, Session, SessionId, TenantId, Waiter
 
 REQUEST_REUSED = Invalid("request_id was used for another acquire")
 LEASE_ID_IN_USE = Invalid("lease_id is in use")
@@ -60,9 +60,12 @@ def acquire(step: Step, asked: Acquire) -> Result:
     if isinstance(fate, Lease):
         return _replay(step, asked, fate)
     if isinstance(fate, EndedLease):
-        return Lost(fate.reason) if fate.key == asked.keys[0] else REQUEST_REUSED
+        return Lost(fate.reason, fate.detail) if [fate.key] == asked.keys else REQUEST_REUSED
     if fate is not None:
         return Lost("abandoned")
+    key_set = table.sets.get(ref)
+    if key_set is not None:
+        return _replay_set(step, key_set) if key_set.keys == asked.keys else REQUEST_REUSED
     waiter = table.waiters.get(ref)
     if waiter is not None:
         if waiter.keys != asked.keys:
@@ -70,6 +73,9 @@ def acquire(step: Step, asked: Acquire) -> Result:
         if not waiter_dead(step, waiter):
             return _poll(step, waiter)
         settle(step, tenant, waiter.keys[0])
+        if ref in table.waiters:
+            # One of more dead waiters than an entry drops in passing. It must not stay beside the new one.
+            _leave(step, waiter)
     if asked.session_id is not None:
         session = find_session(step, tenant, asked.session_id)
         if not isinstance(session, Session):
@@ -77,15 +83,17 @@ def acquire(step: Step, asked: Acquire) -> Result:
     return _try(step, tenant, asked)
 
 
-def _fault(asked: Acquire) -> Invalid | Unsupported | None:
+def _fault(asked: Acquire) -> Invalid | None:
     """What is wrong with the command's shape, if anything."""
     if asked.mode == PERMIT and not 0 < asked.slots <= limits.HOLDERS_PER_KEY_MAX:
         return Invalid(f"slots is not between 1 and {limits.HOLDERS_PER_KEY_MAX}")
-    if len(asked.keys) > 1:
-        return Unsupported("sets of keys")
-    if not asked.keys or not asked.keys[0]:
+    if not asked.keys or not all(asked.keys):
         return Invalid("an acquire needs a key")
-    if len(asked.lease_ids) != 1 or not asked.lease_ids[0]:
+    if len(asked.keys) > 1 and (
+        len(asked.keys) > limits.SET_KEYS_MAX or len(set(asked.keys)) < len(asked.keys)
+    ):
+        return Invalid(f"keys are more than {limits.SET_KEYS_MAX} or not all different")
+    if len(set(asked.lease_ids)) != len(asked.keys) or not all(asked.lease_ids):
         return Invalid("an acquire needs one lease_id for each key")
     if not asked.request_id:
         return Invalid("an acquire needs a request_id")
@@ -94,6 +102,8 @@ def _fault(asked: Acquire) -> Invalid | Unsupported | None:
             return Invalid("a private session needs a ttl_ms above 0")
     elif not asked.session_id or asked.ttl_ms is not None:
         return Invalid("an acquire has either a session_id or a ttl_ms")
+    if not 0 <= asked.progress_ms <= limits.PROGRESS_MS_MAX:
+        return Invalid(f"progress_ms is not between 0 and {limits.PROGRESS_MS_MAX}")
     if not 0 <= asked.grace_ms <= limits.GRACE_MS_MAX:
         return Invalid(f"grace_ms is not between 0 and {limits.GRACE_MS_MAX}")
     return None
@@ -101,59 +111,80 @@ def _fault(asked: Acquire) -> Invalid | Unsupported | None:
 
 def _replay(step: Step, asked: Acquire, lease: Lease) -> Result:
     """The request was granted before: answer that grant. If nobody has claimed it yet, this is the claim."""
-    if lease.key != asked.keys[0]:
+    if [lease.key] != asked.keys:
         return REQUEST_REUSED
     settle(step, lease.tenant, lease.key)
     if (lease.tenant, lease.lease_id) not in step.table.leases:
-        return Lost("expired")
+        return lost(step, (lease.tenant, lease.lease_id))
     if lease.claim_deadline_ms:
-        return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
-    return Granted([step.table.grant_of(lease)], True, True)
+        return _granted(step, claim_all(step, lease), replayed=False)
+    return _granted(step, [lease], replayed=True)
+
+
+def _replay_set(step: Step, key_set: KeySet) -> Result:
+    """The same for a set. Once a lease of it is over, nothing is left of all-or-none, and it is lost."""
+    tenant, table = key_set.tenant, step.table
+    for key in key_set.keys:
+        settle(step, tenant, key)
+    leases: list[Lease] = []
+    for lease_id in key_set.lease_ids:
+        ref = (tenant, lease_id)
+        if ref not in table.leases:
+            return lost(step, ref)
+        leases.append(table.leases[ref])
+    if any(lease.claim_deadline_ms for lease in leases):
+        return _granted(step, claim_all(step, leases[0]), replayed=False)
+    return _granted(step, leases, replayed=True)
+
+
+def _granted(step: Step, leases: list[Lease], *, replayed: bool) -> Granted:
+    return Granted([step.table.grant_of(lease) for lease in leases], replayed, True)
 
 
 def _poll(step: Step, waiter: Waiter) -> Result:
     """The request is queued: keep its place, and answer the grant if its turn has come in this very entry."""
     waiter = refresh(step, waiter)
-    settle(step, waiter.tenant, waiter.keys[0])
+    for key in waiter.keys:
+        settle(step, waiter.tenant, key)
     lease = step.table.leases.get((waiter.tenant, waiter.lease_ids[0]))
     if lease is not None:
-        return Granted([step.table.grant_of(claim_lease(step, lease))], False, True)
+        return _granted(step, claim_all(step, lease), replayed=False)
     return waiting(step, waiter)
 
 
 def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     """A request of which nothing is known."""
     table = step.table
-    key, lease_id = asked.keys[0], asked.lease_ids[0]
-    ref = (tenant, lease_id)
-    if table.id_known(ref):
+    if any(table.id_known((tenant, lease_id)) for lease_id in asked.lease_ids):
         return LEASE_ID_IN_USE
-    settle(step, tenant, key)
+    for key in asked.keys:
+        settle(step, tenant, key)
     family: Family = (asked.mode, asked.slots if asked.mode == PERMIT else 0)
-    present = present_family(table, tenant, key)
-    own = _own_lease(step, asked)
-    if present is not None and (not go_together(present, family) or (own and own.mode != asked.mode)):
-        mode, slots = present if own is None else (own.mode, present[1])
-        return ModeConflict(mode, asked.mode, key, slots, family[1])
-    if own is not None:
-        if asked.if_held == "return":
-            if own.claim_deadline_ms:
-                own = claim_lease(step, own)
-            return Granted([table.grant_of(own)], False, True)
-        return Held(key, [holder_of(step, own)], _queue_length(step, tenant, key), 0)
-    if not _is_free(step, tenant, key, family):
+    own = _own_leases(step, asked)
+    conflict = _mode_conflict(step, tenant, asked.keys, family, own)
+    if conflict is not None:
+        return conflict
+    if own:
+        return _held_already(step, asked, own)
+    taken = next(
+        (key for key in asked.keys if not _is_free(step, tenant, key, family, asked.session_id)), None
+    )
+    if taken is not None:
         if asked.wait:
             return enqueue(step, tenant, asked)
-        blocked_until_ms = blocked_until(step, tenant, key)
-        holders = holders_of(step, tenant, key)
-        return Held(key, holders, _queue_length(step, tenant, key), blocked_until_ms)
-    if not step.tokens_left(tenant):
+        blocked_until_ms = blocked_until(step, tenant, taken)
+        return Held(
+            taken, holders_of(step, tenant, taken), _queue_length(step, tenant, taken), blocked_until_ms
+        )
+    if not step.tokens_left(tenant, len(asked.keys)):
         return TokensExhausted()
+    session_id = asked.session_id if asked.session_id is not None else asked.lease_ids[0]
+    ref = (tenant, session_id)
     if asked.session_id is None:
-        ttl_ms = asked.ttl_ms or 0
+        ttl_ms = table.shared_ttl(asked.ttl_ms or 0)
         session = Session(
             tenant,
-            lease_id,
+            session_id,
             asked.owner,
             ttl_ms,
             step.now_ms + ttl_ms,
@@ -164,30 +195,62 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
         )
         table.add_session(ref, session)
     else:
-        session = table.sessions[(tenant, asked.session_id)]
-    session_id = session.session_id
-    lease = grant(step, ref, key, session_id, asked, 0)
+        session = table.sessions[ref]
+    leases = grant_all(step, tenant, asked, session, 0)
     if session.private:
         table.watch_session(ref)
-    return Granted([Grant(lease, session)], False, True)
+    return _granted(step, leases, replayed=False)
 
 
-def _is_free(step: Step, tenant: TenantId, key: str, family: Family) -> bool:
+def _mode_conflict(
+    step: Step, tenant: TenantId, keys: list[Key], family: Family, own: dict[Key, Lease]
+) -> ModeConflict | None:
+    """The refusal of a mode that does not go with that of a key, or of the asker's own lease of it."""
+    for key in keys:
+        present = present_family(step.table, tenant, key)
+        if present is None:
+            continue
+        mine = own.get(key)
+        if not go_together(present, family) or (mine is not None and mine.mode != family[0]):
+            mode, slots = present if mine is None else (mine.mode, present[1])
+            return ModeConflict(mode, family[0], key, slots, family[1])
+    return None
+
+
+def _held_already(step: Step, asked: Acquire, own: dict[Key, Lease]) -> Result:
+    """The asking session holds some of the keys, and can't wait for itself. What it holds is answered if it
+    is all that it asks for."""
+    if asked.if_held == "return" and len(own) == len(asked.keys):
+        for lease in own.values():
+            if lease.claim_deadline_ms:
+                claim_all(step, lease)
+        leases = [step.table.leases[(lease.tenant, lease.lease_id)] for lease in own.values()]
+        return _granted(step, leases, replayed=False)
+    key, lease = next(iter(own.items()))
+    return Held(key, [holder_of(step, lease)], _queue_length(step, lease.tenant, key), 0)
+
+
+def _is_free(step: Step, tenant: TenantId, key: Key, family: Family, session_id: SessionId | None) -> bool:
     """Whether a settled key can be granted to a newcomer: there is room beside its holders, nobody came
-    before, no grace period runs."""
+    before who does not step aside, no grace period runs."""
+    nobody_before = step.table.key_queue(tenant, key) is None or (
+        all_step_aside(step, tenant, key) and may_pass(step, tenant, session_id, 0)
+    )
     return (
-        step.table.key_queue(tenant, key) is None
-        and has_room(step.table, tenant, key, family)
-        and not blocked_until(step, tenant, key)
+        nobody_before and has_room(step.table, tenant, key, family) and not blocked_until(step, tenant, key)
     )
 
 
-def _own_lease(step: Step, asked: Acquire) -> Lease | None:
-    """The lease that the asking session holds on the key already."""
+def _own_leases(step: Step, asked: Acquire) -> dict[Key, Lease]:
+    """The leases that the asking session holds on the keys already."""
     if asked.session_id is None:
-        return None
-    leases = step.table.leases_of(asked.tenant, asked.keys[0])
-    return next((lease for lease in leases if lease.session_id == asked.session_id), None)
+        return {}
+    return {
+        key: lease
+        for key in asked.keys
+        for lease in step.table.leases_of(asked.tenant, key)
+        if lease.session_id == asked.session_id
+    }
 
 
 def _queue_length(step: Step, tenant: TenantId, key: str) -> int:
@@ -198,17 +261,15 @@ def _queue_length(step: Step, tenant: TenantId, key: str) -> int:
 def claim(step: Step, asked: Claim) -> Result:
     """Confirm a grant that was made to a waiter."""
     table = step.table
-    ref = (asked.tenant, asked.lease_id)
-    lease = table.leases.get(ref)
-    if lease is None:
-        ended = table.ended.get(ref)
-        return Lost(ended.reason if ended is not None else "unknown")
-    if not lease_live(step, lease):
-        expire_lease(step, lease)
-        return Lost("expired")
+    lease = find_lease(step, asked.tenant, asked.lease_id)
+    if isinstance(lease, Lost):
+        return lease
+    key_set = table.set_of(lease)
+    if key_set is not None:
+        return _replay_set(step, key_set)
     if not lease.claim_deadline_ms:
-        return Granted([table.grant_of(lease)], True, True)
-    return Granted([table.grant_of(claim_lease(step, lease))], False, True)
+        return _granted(step, [lease], replayed=True)
+    return _granted(step, claim_all(step, lease), replayed=False)
 
 
 def abandon(step: Step, asked: Abandon) -> Result:
@@ -230,9 +291,25 @@ def abandon(step: Step, asked: Abandon) -> Result:
         return Abandoned(True)
     if isinstance(fate, EndedLease):
         return Abandoned(False)
+    key_set = table.sets.get(ref)
+    if key_set is not None:
+        return _abandon_set(step, key_set)
     table.remember_abandoned(ref, AbandonedRequest(*ref, step.now_ms))
     waiter = table.waiters.get(ref)
     return Abandoned(False) if waiter is None else _leave(step, waiter)
+
+
+def _abandon_set(step: Step, key_set: KeySet) -> Abandoned:
+    tenant, table = key_set.tenant, step.table
+    present = [table.leases.get((tenant, lease_id)) for lease_id in key_set.lease_ids]
+    if not any(present):
+        return Abandoned(False)
+    live = [lease for lease in present if lease is not None and lease_live(step, lease)]
+    for lease in live:
+        end_lease(step, lease, "abandoned")
+    for key in key_set.keys:
+        settle(step, tenant, key)
+    return Abandoned(bool(live))
 
 
 def _leave(step: Step, waiter: Waiter) -> Abandoned:

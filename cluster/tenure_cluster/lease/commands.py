@@ -44,6 +44,7 @@ class Acquire(_Command, frozen=True, tag=1):
     if_held: Literal["return", "conflict"]
     metadata: dict[str, str]
     wall_ms: int
+    progress_ms: int = 0
 
 
 class Claim(_Command, frozen=True, tag=2):
@@ -54,9 +55,17 @@ class Claim(_Command, frozen=True, tag=2):
     wall_ms: int
 
 
+class ProgressNote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a holder is, in its own words."""
+
+    step: str
+    text: str
+    counter: int
+
+
 class Renew(_Command, frozen=True, tag=3):
     """Renew by ``lease_id`` or by ``session_id`` (exactly one is set). ``ttl_ms`` None keeps the session's
-    TTL; a value becomes it, and the deadline never moves back.
+    TTL; a value becomes it, and the deadline never moves back. ``progress`` goes with a lease_id.
     """
 
     tenant: TenantId
@@ -64,14 +73,17 @@ class Renew(_Command, frozen=True, tag=3):
     session_id: SessionId | None
     ttl_ms: int | None
     wall_ms: int
+    progress: ProgressNote | None = None
 
 
 class Release(_Command, frozen=True, tag=4):
-    """End a lease by its id and hand its key on in the same entry."""
+    """End a lease by its id and hand its key on in the same entry; with ``whole_set`` all that is left of the
+    set that it was granted in."""
 
     tenant: TenantId
     lease_id: LeaseId
     wall_ms: int
+    whole_set: bool = False
 
 
 class Abandon(_Command, frozen=True, tag=5):
@@ -156,10 +168,10 @@ class ExpireItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that seems due. It is ended only if it still exists with exactly this deadline and the
     deadline is not later than the entry's stamp."""
 
-    kind: Literal["session", "claim", "waiter", "grace"]
+    kind: Literal["session", "claim", "waiter", "grace", "progress"]
     tenant: TenantId
     id: str
-    """session_id; lease_id; request key (see LeaseTable.waiters); key"""
+    """session_id; lease_id; request key (see LeaseTable.waiters); key; lease_id"""
     deadline_ms: int
 
 
@@ -176,6 +188,41 @@ class Tick(_Command, frozen=True, tag=12):
     wall_ms: int
 
 
+class Handover(_Command, frozen=True, tag=13):
+    """Give a lease to another session: in one entry the old lease and its token end, and a new one is granted
+    under ``new_lease_id``, with the same metadata and progress."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    to_session_id: SessionId
+    new_lease_id: LeaseId
+    wall_ms: int
+
+
+class Park(_Command, frozen=True, tag=14):
+    """Keep a lease without heartbeats for ``limit_ms`` from now, outside of its session. It keeps its id and
+    its token, and does not count as live for commits. With ``token`` only if that is the lease's still."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    limit_ms: int
+    wall_ms: int
+    token: int | None = None
+
+
+class Unpark(_Command, frozen=True, tag=15):
+    """Take up a parked lease again, with a new token: in an explicit session, or by itself with ``ttl_ms``,
+    or with the TTL that it had. With ``token``, that of the lease when it was parked, nothing that was asked
+    under that token takes effect later: a lease that has it, and is not parked, gets a new one too."""
+
+    tenant: TenantId
+    lease_id: LeaseId
+    session_id: SessionId | None
+    ttl_ms: int | None
+    wall_ms: int
+    token: int | None = None
+
+
 Command: TypeAlias = (
     Acquire
     | Claim
@@ -189,6 +236,9 @@ Command: TypeAlias = (
     | CloseSession
     | Expire
     | Tick
+    | Handover
+    | Park
+    | Unpark
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,4 +1,4 @@
-"""The deadlines of a lease table: sessions, unclaimed grants, silent waiters and grace periods.
+"""The deadlines of a lease table: sessions, unclaimed grants, progress, silent waiters and grace periods.
 
 Each thing that can be due has exactly one entry: a private session is watched by its waiter's deadline
 while it queues, by the claim's while its grant is unclaimed, and by its own from then on.
@@ -22,12 +22,13 @@ million leases."""
 class Deadlines:
     """One calendar for each kind of thing that expires."""
 
-    __slots__ = ("_table", "claims", "graces", "sessions", "waiters")
+    __slots__ = ("_table", "claims", "graces", "progress", "sessions", "waiters")
 
     def __init__(self, table: "LeaseTable") -> None:
         self._table = table
         self.sessions: Calendar[SessionRef] = Calendar(self._session_due)
         self.claims: Calendar[LeaseRef] = Calendar(self._claim_due)
+        self.progress: Calendar[LeaseRef] = Calendar(self._progress_due)
         self.waiters: Calendar[WaiterRef] = Calendar(self._waiter_due)
         self.graces: Calendar[KeyRef] = Calendar(self._grace_due)
 
@@ -36,14 +37,19 @@ class Deadlines:
         if session is None:
             return None
         if session.private:
-            lease = self._table.leases.get(ref)
-            if lease is None or lease.claim_deadline_ms:
+            leases = self._table.leases_in(*ref)
+            if not leases or leases[0].claim_deadline_ms:
                 return None
         return session.deadline_ms
 
     def _claim_due(self, ref: LeaseRef) -> ClusterTime | None:
         lease = self._table.leases.get(ref)
         return (lease.claim_deadline_ms or None) if lease is not None else None
+
+    def _progress_due(self, ref: LeaseRef) -> ClusterTime | None:
+        lease = self._table.leases.get(ref)
+        life = lease.life if lease is not None else None
+        return (life.progress_deadline_ms or None) if life is not None else None
 
     def _waiter_due(self, ref: WaiterRef) -> ClusterTime | None:
         waiter = self._table.waiters.get(ref)
@@ -66,6 +72,8 @@ class Deadlines:
         for ref, lease in table.leases.items():
             if lease.claim_deadline_ms:
                 self.claims.push(ref, lease.claim_deadline_ms, now_ms)
+            if lease.life is not None and lease.life.progress_deadline_ms:
+                self.progress.push(ref, lease.life.progress_deadline_ms, now_ms)
         for waiter_ref, waiter in table.waiters.items():
             self.waiters.push(waiter_ref, waiter.poll_deadline_ms, now_ms)
         for ref in table.keys:
@@ -79,6 +87,8 @@ class Deadlines:
             steps_max = self.sessions.advance(now_ms, steps_max)
         if self.claims.passed(now_ms):
             steps_max = self.claims.advance(now_ms, steps_max)
+        if self.progress.passed(now_ms):
+            steps_max = self.progress.advance(now_ms, steps_max)
         if self.waiters.passed(now_ms):
             steps_max = self.waiters.advance(now_ms, steps_max)
         if self.graces.passed(now_ms):
@@ -91,6 +101,8 @@ class Deadlines:
             items.append(ExpireItem("grace", ref[0], ref[1], at_ms))
         for ref, at_ms in self.claims.due(now_ms, limit - len(items), DUE_STEPS_MAX):
             items.append(ExpireItem("claim", ref[0], ref[1], at_ms))
+        for ref, at_ms in self.progress.due(now_ms, limit - len(items), DUE_STEPS_MAX):
+            items.append(ExpireItem("progress", ref[0], ref[1], at_ms))
         for ref, at_ms in self.sessions.due(now_ms, limit - len(items), DUE_STEPS_MAX):
             items.append(ExpireItem("session", ref[0], ref[1], at_ms))
         for waiter, at_ms in self.waiters.due(now_ms, limit - len(items), DUE_STEPS_MAX):
@@ -102,6 +114,7 @@ class Deadlines:
         times = [
             self.sessions.next_ms(),
             self.claims.next_ms(),
+            self.progress.next_ms(),
             self.waiters.next_ms(),
             self.graces.next_ms(),
         ]

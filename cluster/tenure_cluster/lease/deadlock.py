@@ -9,19 +9,26 @@ enough. So a path through the holders of a pool is only a suspicion, and then _S
 wait can never end if all holders of the pool wait, directly or not, for the session that asks.
 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
-holds nothing, and whoever waits behind it on the key waits for the same sessions as it does.
+holds nothing. But it may stand in the middle of one: a reader behind a private writer waits for the readers
+that the writer waits for, and a private set keeps one key from those behind it while it waits for another.
+Otherwise whoever waits behind a private session waits for the same sessions as it does.
+
+A set that waits counts as in the way of those behind it from the first, although it lets them pass for a
+while: what it does later must not surprise anybody. And because who passes it makes it wait, none may pass
+that waits for something itself (may_pass() in holding.py). So no grant ever closes a cycle.
 
 The search goes depth first from the sessions that the new waiter would wait for, the longest-standing
 first. Leases and waiters that are over at this entry block nobody. It looks at no more than
-DEADLOCK_SEARCH_MAX holders and waiters; a cycle that hides behind more than that is left to be ended by
-time-outs.
+DEADLOCK_SEARCH_MAX holders, waiters and keys of waiting sets; a cycle that hides behind more than that is
+left to be ended by time-outs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
+from tenure_cluster.lease.indexes import WaiterRef
 from tenure_cluster.lease.liveness import lease_live, waiter_dead
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Key, Mode, SessionId, TenantId
@@ -48,23 +55,55 @@ def find_cycle(step: Step, tenant: TenantId, asked: Acquire) -> list[str] | None
     if ref not in indexes.session_leases and ref not in indexes.session_waiters:
         # Nobody can be waiting for a session that neither holds nor queues: the ordinary case.
         return None
-    wait = Wait(session_id, asked.owner, asked.keys[0], asked.mode, None)
-    search = _Search(step, tenant, session_id)
-    if search.waits_already(wait.key):
-        return [wait.owner, wait.key]
-    cycle = search.path_from(wait)
-    if cycle is None or (search.through_pool and not search.hopeless(wait)):
+    steps_left = limits.DEADLOCK_SEARCH_MAX
+    for key in asked.keys:
+        wait = Wait(session_id, asked.owner, key, asked.mode, None)
+        search = _Search(step, tenant, session_id)
+        if search.waits_already(key):
+            return [wait.owner, key]
+        search.steps_left = steps_left
+        cycle = search.path_from(wait)
+        steps_left = search.steps_left
+        if cycle is not None and (not search.through_pool or search.hopeless(wait)):
+            return cycle
+    return None
+
+
+def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key: Key) -> list[str] | None:
+    """The cycle that would exist if a session came to hold a key that others wait for: it waits, directly or
+    not, for one of them."""
+    indexes = step.table.indexes
+    queue = step.table.key_queue(tenant, key)
+    if queue is None or (tenant, session_id) not in indexes.session_waiters:
         return None
-    return cycle
+    waiters = [step.table.waiters[ref] for ref in queue.in_order()]
+    others = {
+        waiter.session_id
+        for waiter in waiters
+        if waiter.session_id != session_id and not waiter_dead(step, waiter)
+    }
+    search = _Search(step, tenant, session_id, others)
+    steps_left = search.steps_left
+    for wait in list(search.waits_of(session_id)):
+        search = _Search(step, tenant, session_id, others)
+        search.steps_left = steps_left
+        cycle = search.path_from(wait) if wait.key != key else None
+        steps_left = search.steps_left
+        if cycle is not None and (not search.through_pool or search.hopeless(wait)):
+            return cycle
+    return None
 
 
 class _Search:
-    """One depth-first search for a way back to the session that wants to wait."""
+    """One depth-first search for a way from a session that wants to wait back to it, or to one of others."""
 
-    def __init__(self, step: Step, tenant: TenantId, target: SessionId) -> None:
+    def __init__(
+        self, step: Step, tenant: TenantId, target: SessionId, others: Collection[SessionId] = ()
+    ) -> None:
         self.step = step
         self.tenant = tenant
         self.target = target
+        self.targets = frozenset((target, *others))
         self.steps_left = limits.DEADLOCK_SEARCH_MAX
         self.seen: set[SessionId] = set()
         self.scanned: dict[tuple[Key, bool], int] = {}
@@ -76,7 +115,7 @@ class _Search:
 
     def waits_already(self, key: Key) -> bool:
         """Whether the session waits for the key."""
-        waits = self._waits_of(self.target)
+        waits = self.waits_of(self.target)
         return any(wait.key == key for wait in waits)
 
     def path_from(self, wait: Wait) -> list[str] | None:
@@ -98,21 +137,29 @@ class _Search:
     def _next_waits(self, wait: Wait) -> Iterator[Wait]:
         """What those wait for who block a wait. Sets ``closed`` and stops at the target."""
         for session_id, owner in self._blockers(wait):
-            if session_id == self.target:
+            if session_id in self.targets:
                 self.closed = True
                 return
             if session_id in self.seen:
                 continue
             self.seen.add(session_id)
-            for following in self._waits_of(session_id):
+            for following in self.waits_of(session_id):
+                if self.steps_left <= 0:
+                    return
+                self.steps_left -= 1
                 yield following._replace(owner=owner)
 
-    def _waits_of(self, session_id: SessionId) -> Iterator[Wait]:
-        waiters = self.step.table.waiters
-        for ref in self.step.table.indexes.session_waiters.get((self.tenant, session_id), ()):
-            waiter = waiters[ref]
+    def waits_of(self, session_id: SessionId) -> Iterator[Wait]:
+        table = self.step.table
+        place = (self.tenant, session_id)
+        refs: Iterable[WaiterRef] = table.indexes.session_waiters.get(place, ())
+        if not refs and place in table.indexes.reserved:
+            refs = (table.indexes.reserved[place],)  # a private session
+        for ref in refs:
+            waiter = table.waiters[ref]
             if not waiter_dead(self.step, waiter):
-                yield Wait(session_id, waiter.owner, waiter.keys[0], waiter.mode, waiter.ticket)
+                for key in waiter.keys:
+                    yield Wait(session_id, waiter.owner, key, waiter.mode, waiter.ticket)
 
     def _blockers(self, wait: Wait) -> Iterator[tuple[SessionId, str]]:
         """Sessions that hold the key, then those that wait for it before; what an earlier branch has looked
@@ -146,8 +193,10 @@ class _Search:
             if place is not None:
                 self.scanned[place] = at + 1
             waiter = table.waiters[queue.at(at)]
-            blocks = not (wait.mode == "shared" and waiter.mode == "shared")
-            if not waiter.private and blocks and not waiter_dead(self.step, waiter):
+            is_set, reads = len(waiter.keys) > 1, wait.mode == "shared"
+            blocks = is_set or not (reads and waiter.mode == "shared")
+            waits_for_more = is_set or reads or not waiter.private
+            if waits_for_more and blocks and not waiter_dead(self.step, waiter):
                 yield waiter.session_id, waiter.owner
 
     # Pools
@@ -158,7 +207,7 @@ class _Search:
         self.steps_left = limits.DEADLOCK_SEARCH_MAX
         waits: dict[Wait, None] = {}
         self._gather(wait, waits)
-        stuck = {self.target}
+        stuck = set(self.targets)
         grows = True
         while grows and self.steps_left > 0:
             found = {other.session_id for other in waits if self._blocked_for_good(other, stuck)}
@@ -172,7 +221,7 @@ class _Search:
         while ahead:
             blockers = self._blocking(ahead.pop())
             for session_id in blockers:
-                for following in self._waits_of(session_id):
+                for following in self.waits_of(session_id):
                     if following not in waits:
                         waits[following] = None
                         ahead.append(following)

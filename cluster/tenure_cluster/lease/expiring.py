@@ -22,12 +22,16 @@ CALENDAR_STEPS_MAX: Final = 200
 """Most references that one command moves on in each calendar: many more than it can add."""
 
 
+THAW_STEPS_MAX: Final = 500
+"""Most changes that one command brings in after a snapshot: many more than it can make."""
+
+
 def expire(step: Step, asked: Expire) -> Done:
-    """End what is due. At most EXPIRE_BATCH_MAX leases and waiters end in one entry; the reaper asks
-    again for the rest."""
+    """End what is due. At most EXPIRE_BATCH_MAX items, leases and waiters of explicit sessions end in one
+    entry, and fewer if much comes of them; the reaper asks again for the rest."""
     batch = _Batch(step)
     for item in asked.items[: limits.EXPIRE_BATCH_MAX]:
-        if batch.endings_left <= 0:
+        if batch.full():
             break
         if item.deadline_ms <= step.now_ms:
             batch.end(item)
@@ -42,12 +46,17 @@ class _Batch:
         self.ended = 0
         self.endings_left = limits.EXPIRE_BATCH_MAX
 
+    def full(self) -> bool:
+        return self.endings_left <= 0 or self.step.full()
+
     def end(self, item: ExpireItem) -> None:
         match item.kind:
             case "session":
                 self._session(item)
             case "claim":
                 self._claim(item)
+            case "progress":
+                self._progress(item)
             case "waiter":
                 self._waiter(item)
             case "grace":
@@ -66,10 +75,10 @@ class _Batch:
         if not session.private:
             self._explicit_session(session)
             return
-        lease = table.leases.get(ref)
-        if lease is not None:
+        held = table.leases_in(*ref)
+        for lease in held:
             expire_lease(self.step, lease)
-        else:
+        if not held:
             waiter = table.waiters[table.indexes.reserved[ref]]
             drop_waiter(self.step, waiter, "silent")
             serve(self.step, waiter.tenant, waiter.keys[0])
@@ -79,14 +88,14 @@ class _Batch:
         table = self.step.table
         ref = (session.tenant, session.session_id)
         while waiters := table.indexes.session_waiters.get(ref):
-            if self.endings_left <= 0:
+            if self.full():
                 return
             waiter = table.waiters[next(iter(waiters))]
-            drop_waiter(self.step, waiter, "session_expired")
+            drop_waiter(self.step, waiter, "session_closed" if session.closed else "session_expired")
             serve(self.step, waiter.tenant, waiter.keys[0])
             self.endings_left -= 1
         while leases := table.indexes.session_leases.get(ref):
-            if self.endings_left <= 0:
+            if self.full():
                 return
             expire_lease(self.step, table.leases[(session.tenant, next(iter(leases)))])
             self.endings_left -= 1
@@ -96,6 +105,13 @@ class _Batch:
     def _claim(self, item: ExpireItem) -> None:
         lease = self.step.table.leases.get((item.tenant, item.id))
         if lease is not None and 0 < lease.claim_deadline_ms == item.deadline_ms:
+            expire_lease(self.step, lease)
+            self._count()
+
+    def _progress(self, item: ExpireItem) -> None:
+        lease = self.step.table.leases.get((item.tenant, item.id))
+        life = lease.life if lease is not None else None
+        if lease is not None and life is not None and 0 < life.progress_deadline_ms == item.deadline_ms:
             expire_lease(self.step, lease)
             self._count()
 
@@ -120,9 +136,12 @@ class _Batch:
 
 
 def _take_away(step: Step, session: Session) -> None:
-    """Take away an explicit session that has no leases and no waiters any more and has expired."""
+    """Take away an explicit session that has no leases and no waiters any more and has expired or is
+    closed."""
     ref = (session.tenant, session.session_id)
     step.table.remove_session(ref)
+    if session.closed:
+        return
     step.table.remember_expired_session(ref, ExpiredSession(*ref, step.now_ms))
 
 
@@ -147,6 +166,8 @@ def sweep(step: Step) -> None:
     if table.idle_look_ms <= step.now_ms or len(table.indexes.idle) > limits.IDLE_KEYS_MAX:
         _sweep_idle_keys(step, steps)
     table.deadlines.advance(step.now_ms, CALENDAR_STEPS_MAX)
+    if table.frozen:
+        table.thaw(THAW_STEPS_MAX)
 
 
 def _sweep_idle_keys(step: Step, steps: int) -> None:

@@ -165,7 +165,7 @@ def _of_the_floor(step: Step, asked: Commit, state: KeyState, guard: Guard) -> b
 
 
 def _live(step: Step, asked: Commit) -> bool:
-    """Whether the lease that the commit names has been claimed and has not ended."""
+    """Whether the lease that the commit names has been claimed, is not parked and has not ended."""
     lease = step.table.leases.get((asked.tenant, asked.lease_id))
     return (
         lease is not None
@@ -173,6 +173,7 @@ def _live(step: Step, asked: Commit) -> bool:
         and lease.slot == asked.slot
         and lease.token == asked.token
         and not lease.claim_deadline_ms
+        and not lease.parked
         and lease_live(step, lease)
     )
 

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenure_cluster.lease.memory import AbandonedRequest
+from tenure_cluster.lease.sorted_keys import SortedKeys
 from tenure_cluster.lease.types import (
     ClusterTime,
     EndedLease,
     Key,
+    KeySet,
     Lease,
     LeaseId,
     RequestId,
@@ -36,7 +38,7 @@ WaiterRef: TypeAlias = tuple[TenantId, str, RequestId]
 """Tenant, scope and request_id; the scope is the session's id, or empty for a private session."""
 
 RequestFate: TypeAlias = Lease | EndedLease | AbandonedRequest
-"""What became of a request that is not waiting."""
+"""What became of a request for one key that is not waiting."""
 
 
 def request_item_id(scope: str, request_id: RequestId) -> str:
@@ -109,6 +111,7 @@ class Indexes:
     """All derived lookups except the calendars of deadlines."""
 
     __slots__ = (
+        "held_keys",
         "holders",
         "idle",
         "queues",
@@ -117,25 +120,30 @@ class Indexes:
         "scoped_requests",
         "session_leases",
         "session_waiters",
+        "set_members",
     )
 
     def __init__(self) -> None:
         self.holders: dict[TenantId, dict[Key, Lease | dict[LeaseId, Lease]]] = {}
         """The present lease of each held key, or its leases in the order of their grants if it has more than
         one."""
+        self.held_keys: dict[TenantId, SortedKeys] = {}
+        """The held keys in the order of their UTF-8 bytes."""
         self.requests: dict[TenantId, dict[RequestId, RequestFate]] = {}
         """Requests of private sessions, granted or over."""
         self.scoped_requests: dict[TenantId, dict[str, RequestFate]] = {}
         """Requests of explicit sessions, by request_item_id()."""
         self.session_leases: dict[SessionRef, dict[LeaseId, None]] = {}
-        """Leases of explicit sessions in the order of their grants. A private session has the lease of
-        its own id."""
+        """Leases of explicit sessions, and of private ones with a set of keys, in the order of their grants.
+        Another private session has the lease of its own id."""
         self.session_waiters: dict[SessionRef, dict[WaiterRef, None]] = {}
         """Waiters of explicit sessions in the order of their tickets."""
         self.queues: dict[TenantId, dict[Key, KeyQueue]] = {}
         """Queues that are not empty."""
         self.reserved: dict[LeaseRef, WaiterRef] = {}
         """Lease ids that waiters will be granted."""
+        self.set_members: dict[LeaseRef, WaiterRef] = {}
+        """The request of each lease that was granted in a set, present or over."""
         self.idle: OrderedDict[KeyRef, None] = OrderedDict()
         """Keys with state and no holder, waiter or record, longest idle first."""
 
@@ -177,18 +185,23 @@ class Indexes:
         present = held.get(lease.key)
         if present is None:
             held[lease.key] = lease
+            ordered = self.held_keys.get(tenant)
+            if ordered is None:
+                ordered = self.held_keys[tenant] = SortedKeys()
+            ordered.add(lease.key)
         elif isinstance(present, dict):
             present[lease.lease_id] = lease
         elif present.lease_id == lease.lease_id:
             held[lease.key] = lease
         else:
             held[lease.key] = {present.lease_id: present, lease.lease_id: lease}
-        private = lease.session_id == lease.lease_id
-        self.set_fate(tenant, "" if private else lease.session_id, lease.request_id, lease)
-        if not private:
+        if not lease.in_set:
+            self.set_fate(tenant, lease.scope, lease.request_id, lease)
+        if lease.in_set or not lease.private:
             self.session_leases.setdefault((tenant, lease.session_id), {})[lease.lease_id] = None
 
-    def remove_lease(self, lease: Lease, ended: EndedLease) -> None:
+    def leave_key(self, lease: Lease) -> None:
+        """The lease holds its key no more."""
         tenant = lease.tenant
         held = self.holders[tenant]
         present = held[lease.key]
@@ -198,15 +211,33 @@ class Indexes:
                 held[lease.key] = next(iter(present.values()))
         else:
             del held[lease.key]
+            self.held_keys[tenant].remove(lease.key)
             if not held:
                 del self.holders[tenant]
-        self.set_fate(tenant, ended.session_id, ended.request_id, ended)
-        if ended.session_id:
-            ref = (tenant, lease.session_id)
+                del self.held_keys[tenant]
+
+    def remove_lease(self, lease: Lease, ended: EndedLease) -> None:
+        self.leave_key(lease)
+        if not lease.in_set:
+            self.set_fate(lease.tenant, ended.session_id, ended.request_id, ended)
+        self.leave_session(lease)
+
+    def leave_session(self, lease: Lease) -> None:
+        """The lease is not of its session any more."""
+        if lease.in_set or not lease.private:
+            ref = (lease.tenant, lease.session_id)
             leases = self.session_leases[ref]
             del leases[lease.lease_id]
             if not leases:
                 del self.session_leases[ref]
+
+    def add_set(self, ref: WaiterRef, key_set: KeySet) -> None:
+        for lease_id in key_set.lease_ids:
+            self.set_members[(key_set.tenant, lease_id)] = ref
+
+    def remove_set(self, key_set: KeySet) -> None:
+        for lease_id in key_set.lease_ids:
+            del self.set_members[(key_set.tenant, lease_id)]
 
     # Waiters
 
@@ -252,7 +283,10 @@ def build_indexes(table: "LeaseTable") -> Indexes:
     for lease in table.leases.values():
         indexes.add_lease(lease)
     for ended in table.ended.values():
-        indexes.set_fate(ended.tenant, ended.session_id, ended.request_id, ended)
+        if not ended.in_set:
+            indexes.set_fate(ended.tenant, ended.session_id, ended.request_id, ended)
+    for ref, key_set in table.sets.items():
+        indexes.add_set(ref, key_set)
     for ref, abandoned in table.abandoned.items():
         indexes.set_fate(*ref, abandoned)
     in_ticket_order = sorted(table.waiters.items(), key=lambda item: item[1].ticket)

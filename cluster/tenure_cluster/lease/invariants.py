@@ -53,6 +53,7 @@ def check_state(table: LeaseTable) -> None:
     _check_waiters(table)
     _check_records(table)
     _check_memories(table)
+    _check_sets(table)
 
 
 def check_indexes(table: LeaseTable) -> None:
@@ -115,7 +116,7 @@ def _check_session(table: LeaseTable, session: Session, waiting: set[SessionRef]
         _broken(f"session {session.session_id!r} has no TTL")
     if ref in table.expired_sessions:
         _broken(f"session {session.session_id!r} is live and remembered as expired")
-    if session.private and (ref in table.leases) == (ref in waiting):
+    if session.private and bool(table.lease_count(*ref)) == (ref in waiting):
         _broken(f"private session {session.session_id!r} has not exactly one lease or waiter")
 
 
@@ -123,7 +124,7 @@ def _lease_fault(table: LeaseTable, lease: Lease) -> str:
     session = table.sessions.get((lease.tenant, lease.session_id))
     if session is None:
         return "has no session"
-    if session.private != (lease.session_id == lease.lease_id):
+    if session.private != lease.private:
         return "and its session disagree on being private"
     counters = _counters(table, lease.tenant)
     if not 0 < lease.token <= counters.last_token:
@@ -158,8 +159,8 @@ def _check_key(table: LeaseTable, state: KeyState) -> None:
         _broken(f"{name} is marked idle and in use, or neither")
     if state.idle_since_ms > table.time_ms:
         _broken(f"{name} became idle in the future")
-    if not state.guards:
-        _broken(f"{name} has no guard")
+    if not state.guards and table.holder(state.tenant, state.key) is not None:
+        _broken(f"{name} is held and has no guard")
     for guard in state.guards.values():
         if not 0 <= guard.last_token <= guard.floor <= counters.last_token:
             _broken(f"{name} has a guard beyond the tokens that were minted")
@@ -183,8 +184,8 @@ def _check_waiters(table: LeaseTable) -> None:
             waiter.session_id != waiter.lease_ids[0] or session.deadline_ms != waiter.poll_deadline_ms
         ):
             _broken(f"{name} and its private session disagree")
-        if len(waiter.keys) != 1 or len(waiter.lease_ids) != 1:
-            _broken(f"{name} waits for a set of keys")
+        if not waiter.keys or len(set(waiter.keys)) != len(set(waiter.lease_ids)):
+            _broken(f"{name} has not one lease id for each key")
         if not 0 < waiter.ticket <= table.last_ticket or waiter.ticket in tickets:
             _broken(f"{name} has a ticket that was not given to it")
         tickets.add(waiter.ticket)
@@ -206,7 +207,16 @@ def _check_queue(table: LeaseTable, tenant: TenantId, key: Key, waiters: list[Wa
     blocked = state is not None and state.blocked_until_ms > 0
     exhausted = _counters(table, tenant).last_token >= limits.TOKEN_MAX
     first = waiters[0]
-    if has_room(table, tenant, key, (first.mode, first.slots)) and not blocked and not exhausted:
+    alone = len(first.keys) == 1
+    session = table.sessions[(tenant, first.session_id)]
+    over = min(first.poll_deadline_ms, session.deadline_ms) <= table.time_ms
+    if (
+        alone
+        and not over
+        and has_room(table, tenant, key, (first.mode, first.slots))
+        and not blocked
+        and not exhausted
+    ):
         _broken(f"waiter {first.request_id!r} waits for a key that is free")
 
 
@@ -228,12 +238,36 @@ def _check_memories(table: LeaseTable) -> None:
         if fault:
             _broken(fault)
     for ref, ended in table.ended.items():
-        if ref in table.leases or ref in table.sessions:
+        if ref in table.leases or (ref in table.sessions and not ended.in_set):
             _broken(f"lease {ended.lease_id!r} is live and remembered as ended")
     indexes = table.indexes
     fates = sum(map(len, indexes.requests.values())) + sum(map(len, indexes.scoped_requests.values()))
-    if fates != len(table.leases) + len(table.ended) + len(table.abandoned):
+    alone = [row for memory in (table.leases, table.ended) for row in memory.values() if not row.in_set]
+    if fates != len(alone) + len(table.abandoned):
         _broken("a request has two fates")
-    for tenant, scope, request_id in table.waiters:
-        if indexes.fate(tenant, scope, request_id) is not None:
-            _broken(f"request {request_id!r} waits and has a fate")
+    for request in table.waiters:
+        if indexes.fate(*request) is not None or request in table.sets:
+            _broken(f"request {request[2]!r} waits and has a fate")
+
+
+def _check_sets(table: LeaseTable) -> None:
+    members = 0
+    for ref, key_set in table.sets.items():
+        name = f"set of request {key_set.request_id!r}"
+        if ref != (key_set.tenant, key_set.scope, key_set.request_id):
+            _broken(f"{name} stands under another request")
+        if table.indexes.fate(*ref) is not None:
+            _broken(f"{name} has another fate too")
+        known = 0
+        for key, lease_id in zip(key_set.keys, key_set.lease_ids, strict=True):
+            member = (key_set.tenant, lease_id)
+            row = table.leases.get(member) or table.ended.get(member)
+            if row is not None and (not row.in_set or row.key != key):
+                _broken(f"{name} names a lease that is not of it")
+            known += row is not None
+        if not known:
+            _broken(f"{name} has no lease that is known")
+        members += known
+    of_sets = [row for memory in (table.leases, table.ended) for row in memory.values() if row.in_set]
+    if members != len(of_sets):
+        _broken("a lease of a set belongs to none")

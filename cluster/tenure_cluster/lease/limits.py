@@ -72,14 +72,57 @@ them, and a break ends all of them in one entry."""
 RENEWED_TOLD_MAX: Final = 16
 """The renewal of a session is told of each of its leases if it has no more than these."""
 
+PROGRESS_STEP_BYTES_MAX: Final = 128
+"""Greatest length of a progress note's step in bytes of UTF-8."""
+
+PROGRESS_TEXT_BYTES_MAX: Final = 512
+"""Greatest length of a progress note's text in bytes of UTF-8."""
+
+PROGRESS_MS_MIN: Final = 1_000
+PROGRESS_MS_MAX: Final = 86_400_000
+"""Within how long a lease may demand progress."""
+
+PARK_MS_MIN: Final = 1_000
+PARK_MS_MAX: Final = 30 * 86_400_000
+"""For how long a lease may be parked."""
+
+CLOSE_AT_ONCE_MAX: Final = 500
+"""Most leases and keys of waiters of a session that its closing ends in the same entry."""
+
+SET_KEYS_MAX: Final = 64
+"""Most keys of one acquire."""
+
+SET_PATIENCE_MS: Final = 10_000
+"""For so long a waiting set of keys lets others pass it; from then on each of its keys is kept for it."""
+
+SETS_PASSED_MAX: Final = 100
+"""Most waiting sets of keys that are passed on the way to a waiter behind them."""
+
+LISTING_STEPS_MAX: Final = 5_000
+"""Most held keys that one page of a listing looks at."""
+
+DROPS_PER_ENTRY_MAX: Final = 500
+"""Most dead waiters that one entry drops from queues in passing; the reaper comes for the others."""
+
 HOLDERS_NAMED_MAX: Final = 10
 """Most holders, and most waiters, that an answer to an acquire names."""
 
 HOUSEKEEPING_STEPS_MAX: Final = 1_000
 """Most expired memories that one command sweeps away, so that no entry holds the loop for long."""
 
+GRANTS_PER_ENTRY_MAX: Final = 1_000
+"""From so many leases on that one entry has granted to waiters, it grants no more; the reaper goes on with
+the keys that it has come to."""
+
+LOOKS_PER_ENTRY_MAX: Final = 10_000
+"""At so many keys of waiters one entry looks to see whether they are free. More than the keys of all sets
+that are passed in one queue, so that an entry that begins with a key comes to its end."""
+
+EVENTS_PER_EXPIRE_MAX: Final = 1_000
+"""From so many events on an Expire command leaves the rest of its items to the next."""
+
 EXPIRE_BATCH_MAX: Final = 500
 """Most items of one Expire command, and most leases that one of its sessions loses in it."""
 
 DEADLOCK_SEARCH_MAX: Final = 10_000
-"""Most sessions that the search for a cycle of waiting visits."""
+"""Most holders, waiters and keys of waiting sets that the search for a cycle looks at, for one acquire."""

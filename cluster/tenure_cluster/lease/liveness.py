@@ -30,36 +30,47 @@ def waiter_dead(step: Step, waiter: Waiter) -> str:
     if waiter.private:
         return ""
     session = step.table.sessions[(waiter.tenant, waiter.session_id)]
-    return "" if session_live(step, session) else "session_expired"
+    if session_live(step, session):
+        return ""
+    return "session_closed" if session.closed else "session_expired"
 
 
 def drop_waiter(step: Step, waiter: Waiter, cause: str) -> None:
-    """Take a waiter out of its queue. Its private session ends with it."""
+    """Take a waiter out of its queues. Its private session ends with it. The keys of a set are put down as
+    unserved; of a single key the caller knows."""
     table = step.table
-    tenant, key = waiter.tenant, waiter.keys[0]
+    tenant = waiter.tenant
     table.remove_waiter(waiter)
     if waiter.private:
         table.remove_session((tenant, waiter.session_id))
-    refresh_idleness(step, tenant, key)
-    step.emit("queue_left", tenant, key, waiter.owner, 0, cause, waiter.mode)
+    for key in waiter.keys:
+        step.changed((tenant, key))
+        refresh_idleness(step, tenant, key)
+        if len(waiter.keys) > 1:
+            step.unserved[(tenant, key)] = None
+        step.emit("queue_left", tenant, key, waiter.owner, 0, cause, waiter.mode)
 
 
 def drop_dead(step: Step, tenant: TenantId, key: Key) -> None:
-    """Drop the key's waiters that can no longer be granted, first come first. Looks at no others, except that
-    the sessions of waiters are looked through once their earliest known deadline has passed."""
+    """Drop the key's waiters that can no longer be granted, first come first, as many as the entry may. Looks
+    at no others, except that the sessions of waiters are looked through once their earliest known deadline
+    has passed."""
     table = step.table
     queue = table.key_queue(tenant, key)
-    if queue is None:
+    if queue is None or not step.drops_left:
         return
     dead: dict[int, Waiter] = {}
     for ref in queue.polled.values():
         waiter = table.waiters[ref]
-        if waiter.poll_deadline_ms > step.now_ms:
+        if waiter.poll_deadline_ms > step.now_ms or len(dead) >= step.drops_left:
             break
         dead[waiter.ticket] = waiter
     if queue.sessions_until_ms <= step.now_ms:
         dead |= _look_at_sessions(step, queue)
-    for ticket in sorted(dead):
+        if len(dead) > step.drops_left:
+            queue.sessions_until_ms = 0  # some that are over stay: they must be looked for again
+    for ticket in sorted(dead)[: step.drops_left]:
+        step.drops_left -= 1
         drop_waiter(step, dead[ticket], waiter_dead(step, dead[ticket]))
 
 

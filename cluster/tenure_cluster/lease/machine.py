@@ -25,15 +25,19 @@ from tenure_cluster.lease.commands import (
     Commit,
     DeleteRecord,
     Expire,
+    Handover,
     OpenSession,
+    Park,
     Release,
     Renew,
     Tick,
+    Unpark,
 )
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.expiring import expire, sweep
 from tenure_cluster.lease.guards import commit, delete_record
 from tenure_cluster.lease.invariants import check_table
+from tenure_cluster.lease.passing import handover, park, unpark
 from tenure_cluster.lease.results import Done, Result
 from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
 from tenure_cluster.lease.step import InvariantBroken, Step
@@ -67,6 +71,9 @@ _HANDLERS: Final[dict[type, Callable[[Step, Any], Result]]] = {
     CloseSession: close_session,
     Expire: expire,
     Tick: _tick,
+    Handover: handover,
+    Park: park,
+    Unpark: unpark,
 }
 
 

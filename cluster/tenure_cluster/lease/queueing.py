@@ -5,6 +5,7 @@ waiting. What counts is its own sign of life, never its age. A private session t
 polls too; an explicit one by its own renewals.
 """
 
+from collections.abc import Callable
 from itertools import islice
 
 from msgspec.structs import replace
@@ -14,22 +15,22 @@ from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.deadlock import find_cycle
 from tenure_cluster.lease.holding import EMPTY_METADATA, PERMIT, holders_of
 from tenure_cluster.lease.liveness import refresh_idleness
-from tenure_cluster.lease.results import Deadlock, QueueFull, Waiting
+from tenure_cluster.lease.results import Deadlock, Holder, QueueFull, Waiting
 from tenure_cluster.lease.step import Step
-from tenure_cluster.lease.types import Session, TenantId, Waiter
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.types import Key, Session, TenantId, Waiter
 
 
 def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull | Deadlock:
-    """Put an acquire at the end of its key's queue."""
+    """Put an acquire at the end of its keys' queues."""
     table = step.table
-    key = asked.keys[0]
-    queue = table.key_queue(tenant, key)
-    if queue is not None and len(queue) >= limits.WAITERS_PER_KEY_MAX:
-        return QueueFull(limits.WAITERS_PER_KEY_MAX)
-    if asked.session_id is not None:
-        cycle = find_cycle(step, tenant, asked)
-        if cycle is not None:
-            return Deadlock(cycle)
+    for key in asked.keys:
+        queue = table.key_queue(tenant, key)
+        if queue is not None and len(queue) >= limits.WAITERS_PER_KEY_MAX:
+            return QueueFull(limits.WAITERS_PER_KEY_MAX)
+    cycle = find_cycle(step, tenant, asked)
+    if cycle is not None:
+        return Deadlock(cycle)
     waiter = _new_waiter(step, tenant, asked)
     table.last_ticket = waiter.ticket
     if waiter.private:
@@ -37,7 +38,7 @@ def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull
             tenant,
             waiter.session_id,
             waiter.owner,
-            waiter.ttl_ms,
+            table.shared_ttl(waiter.ttl_ms),
             waiter.poll_deadline_ms,
             True,
             EMPTY_METADATA,
@@ -46,8 +47,9 @@ def enqueue(step: Step, tenant: TenantId, asked: Acquire) -> Waiting | QueueFull
         )
         table.add_session((tenant, waiter.session_id), session)
     table.add_waiter(waiter)
-    refresh_idleness(step, tenant, key)
-    step.emit("queue_joined", tenant, key, waiter.owner, 0, "", waiter.mode)
+    for key in waiter.keys:
+        refresh_idleness(step, tenant, key)
+        step.emit("queue_joined", tenant, key, waiter.owner, 0, "", waiter.mode)
     return waiting(step, waiter)
 
 
@@ -70,6 +72,7 @@ def _new_waiter(step: Step, tenant: TenantId, asked: Acquire) -> Waiter:
         step.now_ms + limits.WAITER_SILENCE_MS,
         step.now_ms,
         step.wall_ms,
+        asked.progress_ms,
     )
 
 
@@ -86,13 +89,19 @@ def refresh(step: Step, waiter: Waiter) -> Waiter:
 
 
 def waiting(step: Step, waiter: Waiter) -> Waiting:
-    """What a waiter is told: its place, who holds, and whose turn comes before."""
-    table = step.table
-    tenant, key = waiter.tenant, waiter.keys[0]
-    queue = table.key_queue(tenant, key)
-    position = queue.position(waiter.ticket) if queue is not None else 1
-    before = (
-        islice(queue.in_order(), min(position - 1, limits.HOLDERS_NAMED_MAX)) if queue is not None else ()
-    )
-    holders = holders_of(step, tenant, key)
-    return Waiting(position, holders, [table.waiters[ref].owner for ref in before])
+    """What a waiter is told: its place, who holds, and whose turn comes before; of a set the greatest of its
+    places, and the holders of all its keys."""
+    return place_of(step.table, waiter, lambda key: holders_of(step, waiter.tenant, key))
+
+
+def place_of(table: LeaseTable, waiter: Waiter, holders_of_key: Callable[[Key], list[Holder]]) -> Waiting:
+    """Where a waiter stands; ``holders_of_key`` says who holds a key."""
+    queues = [table.key_queue(waiter.tenant, key) for key in waiter.keys]
+    position, before = 1, list[str]()
+    for queue in queues:
+        if queue is not None and queue.position(waiter.ticket) > position:
+            position = queue.position(waiter.ticket)
+            named = min(position - 1, limits.HOLDERS_NAMED_MAX)
+            before = [table.waiters[ref].owner for ref in islice(queue.in_order(), named)]
+    holders = [holder for key in waiter.keys for holder in holders_of_key(key)]
+    return Waiting(position, holders[: limits.HOLDERS_NAMED_MAX], before)

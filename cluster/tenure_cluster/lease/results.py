@@ -113,6 +113,7 @@ class Lost(_Result, frozen=True, tag=11):
     """Refused: the lease (or the request's grant) is over, for this reason."""
 
     reason: EndReason
+    detail: str = ""
 
 
 class SessionExpired(_Result, frozen=True, tag=12):
@@ -218,6 +219,32 @@ class TokensExhausted(_Result, frozen=True, tag=28):
     """Refused: the tenant's token counter has reached TOKEN_MAX."""
 
 
+class HandedOver(_Result, frozen=True, tag=29):
+    """The successor's grant. ``replayed``: the handover had been made before."""
+
+    grant: Grant
+    replayed: bool
+
+
+class Parked(_Result, frozen=True, tag=30):
+    """The lease is parked."""
+
+    grant: Grant
+
+
+class Unparked(_Result, frozen=True, tag=31):
+    """The lease is in its holder's hands. ``replayed``: it was not parked (any more)."""
+
+    grant: Grant
+    replayed: bool
+
+
+class StaleToken(_Result, frozen=True, tag=32):
+    """Refused: the lease has been taken up since with this token, and what was asked is of before."""
+
+    token: FencingToken
+
+
 Result: TypeAlias = (
     Granted
     | Waiting
@@ -244,4 +271,8 @@ Result: TypeAlias = (
     | Unsupported
     | Done
     | TokensExhausted
+    | HandedOver
+    | Parked
+    | Unparked
+    | StaleToken
 )

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
-from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, Release, Renew
+from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, ProgressNote, Release, Renew
 from tenure_cluster.lease.holding import (
     EMPTY_METADATA,
     bury,
@@ -14,6 +14,7 @@ from tenure_cluster.lease.holding import (
     raise_all_floors,
     serve,
 )
+from tenure_cluster.lease.indexes import LeaseRef
 from tenure_cluster.lease.liveness import drop_dead, drop_waiter, lease_live, session_live
 from tenure_cluster.lease.results import (
     Broken,
@@ -31,7 +32,7 @@ from tenure_cluster.lease.results import (
     TokensExhausted,
 )
 from tenure_cluster.lease.step import Step
-from tenure_cluster.lease.types import Lease, Session, SessionId, TenantId
+from tenure_cluster.lease.types import NO_LIFE, KeySet, Lease, Progress, Session, SessionId, TenantId
 
 DURATION_MS_MAX: Final = 2**53 - 1
 """Greatest TTL that the machine takes: any sum with a cluster time can still be encoded. What callers may ask
@@ -45,7 +46,7 @@ def find_session(step: Step, tenant: TenantId, session_id: SessionId) -> Session
     session = table.sessions.get(ref)
     if session is None:
         return SessionExpired() if ref in table.expired_sessions else NoSession()
-    if session.private:
+    if session.private or session.closed:
         return NoSession()
     return session if session_live(step, session) else SessionExpired()
 
@@ -55,9 +56,10 @@ def find_private_lease(step: Step, tenant: TenantId, session_id: SessionId) -> L
     an id that nobody has been told. One that has expired is remembered by its lease."""
     table = step.table
     ref = (tenant, session_id)
-    lease = table.leases.get(ref)
-    if lease is not None and lease.session_id == session_id:
-        return lease if lease_live(step, lease) else SessionExpired()
+    session = table.sessions.get(ref)
+    held = table.leases_in(*ref) if session is not None and session.private else []
+    if held:
+        return held[0] if lease_live(step, held[0]) else SessionExpired()
     ended = table.ended.get(ref)
     expired = ended is not None and not ended.session_id and ended.reason == "expired"
     return SessionExpired() if expired else None
@@ -69,12 +71,17 @@ def find_lease(step: Step, tenant: TenantId, lease_id: str) -> Lease | Lost:
     ref = (tenant, lease_id)
     lease = table.leases.get(ref)
     if lease is None:
-        ended = table.ended.get(ref)
-        return Lost(ended.reason if ended is not None else "unknown")
+        return lost(step, ref)
     if not lease_live(step, lease):
         expire_lease(step, lease)
-        return Lost("expired")
+        return lost(step, ref)
     return lease
+
+
+def lost(step: Step, ref: LeaseRef) -> Lost:
+    """What is remembered of a lease that is not there."""
+    ended = step.table.ended.get(ref)
+    return Lost(ended.reason, ended.detail) if ended is not None else Lost("unknown")
 
 
 def open_session(step: Step, asked: OpenSession) -> Result:
@@ -115,6 +122,8 @@ def renew(step: Step, asked: Renew) -> Result:
     """Renew by a lease or by its session, which may be its private one. The deadline never moves back."""
     if (asked.lease_id is None) == (asked.session_id is None):
         return Invalid("a renewal has either a lease_id or a session_id")
+    if asked.progress is not None and asked.lease_id is None:
+        return Invalid("progress goes with a lease_id")
     if asked.ttl_ms is not None and not 0 < asked.ttl_ms <= DURATION_MS_MAX:
         return Invalid("a ttl_ms is above 0")
     table = step.table
@@ -125,12 +134,33 @@ def renew(step: Step, asked: Renew) -> Result:
     if isinstance(lease, Lost):
         return lease
     ref = (lease.tenant, lease.session_id)
-    session = table.sessions[ref]
-    renewed = _renewed(step, session, asked.ttl_ms)
-    table.replace_session(ref, renewed)
-    if _to_be_told(step, session):
-        step.tell("renewed", lease)
+    session = renewed = table.sessions[ref]
+    if not lease.parked:
+        renewed = _renewed(step, session, asked.ttl_ms)
+        table.replace_session(ref, renewed)
+        if _to_be_told(step, session):
+            step.tell("renewed", lease)
+    if asked.progress is not None:
+        for each in table.together(lease):
+            _note_progress(step, each, asked.progress)
+        lease = table.leases[(lease.tenant, lease.lease_id)]
     return Renewed(Grant(lease, renewed))
+
+
+def _note_progress(step: Step, lease: Lease, note: ProgressNote) -> None:
+    """Keep a note of how far a holder is, with every lease of a set. What it has said already is no
+    progress."""
+    life = lease.life or NO_LIFE
+    known = life.progress
+    if known is not None and (known.step, known.text, known.counter) == (note.step, note.text, note.counter):
+        return
+    deadline_ms = life.progress_deadline_ms
+    if deadline_ms:
+        deadline_ms = max(deadline_ms, step.now_ms + life.progress_ms)
+    progress = Progress(note.step, note.text, note.counter, step.now_ms, step.wall_ms)
+    noted = replace(lease, life=replace(life, progress=progress, progress_deadline_ms=deadline_ms))
+    step.table.replace_lease((lease.tenant, lease.lease_id), noted)
+    step.tell("progress", noted, note.step)
 
 
 def _renew_session(step: Step, tenant: TenantId, session_id: SessionId, ttl_ms: int | None) -> Result:
@@ -143,6 +173,8 @@ def _renew_session(step: Step, tenant: TenantId, session_id: SessionId, ttl_ms: 
         session = private or find_session(step, tenant, session_id)
     if not isinstance(session, Session):
         return session
+    if isinstance(private, Lease) and private.parked:
+        return SessionIs(session, 1)
     renewed = _renewed(step, session, ttl_ms)
     table.replace_session((session.tenant, session.session_id), renewed)
     leases = table.lease_count(tenant, session_id)
@@ -171,44 +203,69 @@ def _renewed(step: Step, session: Session, ttl_ms: int | None) -> Session:
 def close_session(step: Step, asked: CloseSession) -> Result:
     """End a session with all that it holds and waits for."""
     private = find_private_lease(step, asked.tenant, asked.session_id)
+    session: Session | NoSession | SessionExpired
     if isinstance(private, Lease):
-        end_lease(step, private, "session_closed")
-        serve(step, private.tenant, private.key)
-        return SessionClosed(1)
-    if private is not None:
-        return private
-    session = find_session(step, asked.tenant, asked.session_id)
+        session = step.table.sessions[(private.tenant, private.session_id)]
+    else:
+        session = private or find_session(step, asked.tenant, asked.session_id)
     if not isinstance(session, Session):
         return session
     table = step.table
     ref = (session.tenant, session.session_id)
-    # Its waiters first, or it would be granted what it hands on.
+    held = table.lease_count(*ref)
     waiters = [table.waiters[waiter_ref] for waiter_ref in table.indexes.session_waiters.get(ref, ())]
+    if held + sum(len(waiter.keys) for waiter in waiters) > limits.CLOSE_AT_ONCE_MAX:
+        table.close_session(ref, replace(session, closed=True, deadline_ms=step.now_ms))
+        return SessionClosed(held)
+    # Its waiters first, or it would be granted what it hands on.
     for waiter in waiters:
         drop_waiter(step, waiter, "session_closed")
     for waiter in waiters:
-        serve(step, session.tenant, waiter.keys[0])
+        for key in waiter.keys:
+            serve(step, session.tenant, key)
     closed = 0
-    for lease_id in list(table.indexes.session_leases.get(ref, ())):
-        lease = table.leases.get((session.tenant, lease_id))
-        if lease is None:
+    for lease in table.leases_in(*ref):
+        if (lease.tenant, lease.lease_id) not in table.leases:
             continue  # a grant that nobody claimed, found dead when its key was served
         live = lease_live(step, lease)
         end_lease(step, lease, "session_closed" if live else "expired")
         serve(step, session.tenant, lease.key)
         closed += live
-    table.remove_session(ref)
+    if not session.private:
+        table.remove_session(ref)
     return SessionClosed(closed)
 
 
 def release(step: Step, asked: Release) -> Result:
-    """End a lease by its id and hand its key on."""
+    """End a lease by its id, or its set, and hand on."""
+    member, table = (asked.tenant, asked.lease_id), step.table
+    known = member in table.leases or member in table.ended
+    if asked.whole_set and known and member in table.indexes.set_members:
+        return _release_set(step, table.sets[table.indexes.set_members[member]])
     lease = find_lease(step, asked.tenant, asked.lease_id)
     if isinstance(lease, Lost):
         return Released(True) if lease.reason == "released" else lease
     end_lease(step, lease, "released")
     serve(step, lease.tenant, lease.key)
     return Released(False)
+
+
+def _release_set(step: Step, key_set: KeySet) -> Result:
+    """End what is left of a set. What became of it before is told as of its first key."""
+    table, tenant = step.table, key_set.tenant
+    released = False
+    for lease_id in key_set.lease_ids:
+        lease = table.leases.get((tenant, lease_id))
+        if lease is not None and lease_live(step, lease):
+            end_lease(step, lease, "released")
+            released = True
+    for key in key_set.keys:
+        serve(step, tenant, key)
+    if released:
+        return Released(False)
+    ended = next((table.ended[(tenant, i)] for i in key_set.lease_ids if (tenant, i) in table.ended), None)
+    reason = ended.reason if ended is not None else "unknown"
+    return Released(True) if reason == "released" else Lost(reason)
 
 
 def break_key(step: Step, asked: Break) -> Result:

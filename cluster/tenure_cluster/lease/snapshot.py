@@ -5,14 +5,15 @@ section]``, then chunks ``[section, rows]`` in the order of the sections. Rows a
 types.py as arrays. A reader takes rows that are shorter than it knows (missing fields have defaults); a
 version that it does not know it refuses.
 
-Dumping copies the table's dictionaries at once, which is consistent because their values are never
-changed, and encodes them in slices afterwards while the table goes on changing. Rows stand in the order
+Dumping lets the table's large dictionaries stand still (see overlay.py) and copies the others at once, which
+is consistent because their values are never changed; all is encoded in slices afterwards while the table goes
+on changing. Rows stand in the order
 of the dictionaries, because some of those orders are state. That order is a function of the applied
 commands, so equal histories give equal bytes.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,10 +24,13 @@ from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import EndedLease, KeyState, Lease, Record, Session, Tenant, Waiter
+from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
 
 FORMAT: Final = "tenure-lease-table"
-VERSION: Final = 1
+VERSION: Final = 2
+"""2 has sets of keys. A snapshot of version 1 is one without any."""
+
+_SECTIONS_OF_VERSION_1: Final = 10
 
 CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed before it would exceed this, unless it holds a single greater row."""
@@ -42,6 +46,7 @@ _ROW_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "expired_sessions": ExpiredSession,
     "abandoned": AbandonedRequest,
     "operations": Operation,
+    "sets": KeySet,
 }
 """The sections in their order, each with the type of its rows."""
 
@@ -69,13 +74,37 @@ _rows_decoders: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
 
 def dump(table: LeaseTable) -> Iterator[bytes]:
     """The table as it stands at this call, as chunks that are encoded when they are asked for."""
-    rows = {section: list(getattr(table, section).values()) for section in _ROW_TYPES}
+    alone = not table.frozen
+    rows = {section: table.rows_of(section, freeze=alone) for section in _ROW_TYPES}
     counts = [len(of_section) for of_section in rows.values()]
     header = _Header(FORMAT, VERSION, table.time_ms, table.last_ticket, counts)
-    return _encoded(header, rows)
+    chunks = _encoded(header, rows)
+    return _Dump(table, chunks) if alone else chunks
 
 
-def _encoded(header: _Header, rows: dict[str, list[msgspec.Struct]]) -> Iterator[bytes]:
+class _Dump(Iterator[bytes]):
+    """Chunks of a table that stands still for them, until they are drawn or dropped."""
+
+    def __init__(self, table: LeaseTable, chunks: Iterator[bytes]) -> None:
+        self._table: LeaseTable | None = table
+        self._chunks = chunks
+
+    def __next__(self) -> bytes:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.close()
+            raise StopIteration
+        return chunk
+
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.release()
+            self._table = None
+
+    __del__ = close
+
+
+def _encoded(header: _Header, rows: dict[str, Collection[Any]]) -> Iterator[bytes]:
     yield _encoder.encode(header)
     for section, of_section in rows.items():
         chunk: list[msgspec.Raw] = []
@@ -124,6 +153,10 @@ def _read_header(chunks: Iterator[bytes]) -> _Header:
     header = _header_decoder.decode(first)
     if header.format != FORMAT:
         raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
+    if header.version == 1:
+        # Sections that came later are empty, and so are fields at the end of a row.
+        missing = len(_ROW_TYPES) - _SECTIONS_OF_VERSION_1
+        return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
     if header.version != VERSION:
         raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
     return header
@@ -162,6 +195,7 @@ class _Loader:
                 self._private_refs[ref] = ref
             if session.renewed_wall_ms == session.opened_wall_ms:
                 _share(session, "renewed_wall_ms", session.opened_wall_ms)
+            _share(session, "ttl_ms", self.table.shared_ttl(session.ttl_ms))
             _share_empty_metadata(session)
             self.table.sessions[ref] = session
 
@@ -197,6 +231,10 @@ class _Loader:
 
     def _add_records(self, rows: list[Record]) -> None:
         self.table.records.update(((record.tenant, record.key), record) for record in rows)
+
+    def _add_sets(self, rows: list[KeySet]) -> None:
+        for key_set in rows:
+            self.table.sets[(key_set.tenant, key_set.scope, key_set.request_id)] = key_set
 
     def _add_ended(self, rows: list[EndedLease]) -> None:
         for ended in rows:

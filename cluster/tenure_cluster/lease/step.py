@@ -2,6 +2,7 @@
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event, EventKind
+from tenure_cluster.lease.indexes import KeyRef
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Lease, Revision, Tenant, TenantId
 
@@ -13,7 +14,20 @@ class InvariantBroken(Exception):
 class Step:
     """What the functions of the machine share while one command is applied."""
 
-    __slots__ = ("events", "now_ms", "table", "wall_ms")
+    __slots__ = (
+        "_stuck",
+        "_stuck_at",
+        "drops_left",
+        "events",
+        "grants_left",
+        "leading_sets",
+        "looks_left",
+        "now_ms",
+        "serving",
+        "table",
+        "unserved",
+        "wall_ms",
+    )
 
     def __init__(self, table: LeaseTable, now_ms: ClusterTime, wall_ms: int) -> None:
         self.table = table
@@ -21,6 +35,39 @@ class Step:
         """The effective time of the command: the greatest stamp so far, this entry's included."""
         self.wall_ms = wall_ms
         self.events: list[Event] = []
+        self.unserved: dict[KeyRef, None] = {}
+        """Keys that may have come free for a waiter, in the order in which they were touched."""
+        self.serving = False
+        self.drops_left = limits.DROPS_PER_ENTRY_MAX
+        """How many dead waiters may still be dropped in passing."""
+        self.grants_left = limits.GRANTS_PER_ENTRY_MAX
+        """How many leases may still be granted to waiters."""
+        self.looks_left = limits.LOOKS_PER_ENTRY_MAX
+        """At how many keys of waiters it may still be looked, to see whether they are free."""
+        self.leading_sets: dict[KeyRef, int] = {}
+        """How many waiters at the head of a queue let others pass, where that is known."""
+        self._stuck: dict[int, KeyRef] = {}
+        """Waiting sets, by ticket, that were looked at and need a key that is not free for them."""
+        self._stuck_at: dict[KeyRef, list[int]] = {}
+
+    def full(self) -> bool:
+        """Whether the entry has done so much that what else is due is left to another one."""
+        much = len(self.events) >= limits.EVENTS_PER_EXPIRE_MAX
+        return much or self.grants_left <= 0 or self.looks_left <= 0
+
+    def note_stuck(self, ticket: int, ref: KeyRef) -> None:
+        """A waiting set needs not be looked at again until this key has changed."""
+        self._stuck[ticket] = ref
+        self._stuck_at.setdefault(ref, []).append(ticket)
+
+    def is_stuck(self, ticket: int) -> bool:
+        return ticket in self._stuck
+
+    def changed(self, ref: KeyRef) -> None:
+        """A lease of the key has ended, or a waiter has left its queue."""
+        self.leading_sets.pop(ref, None)
+        for ticket in self._stuck_at.pop(ref, ()):
+            del self._stuck[ticket]
 
     def counters(self, tenant: TenantId) -> Tenant:
         """The tenant's counters. Its name is the one string that all values of the tenant share."""
@@ -64,10 +111,10 @@ class Step:
             kind, lease.tenant, lease.key, lease.owner, lease.token, detail, lease.mode, lease.slot
         )
 
-    def tokens_left(self, tenant: TenantId) -> bool:
-        """Whether another token can be minted."""
+    def tokens_left(self, tenant: TenantId, count: int = 1) -> bool:
+        """Whether so many more tokens can be minted."""
         counters = self.table.tenants.get(tenant)
-        return counters is None or counters.last_token < limits.TOKEN_MAX
+        return (counters.last_token if counters is not None else 0) + count <= limits.TOKEN_MAX
 
     def mint(self, tenant: TenantId) -> FencingToken:
         """The tenant's next fencing token; tokens_left() must hold."""

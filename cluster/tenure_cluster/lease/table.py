@@ -12,9 +12,9 @@ Some orders are state and are kept by the order of the dictionaries: ``waiters``
 they last polled, ``keys`` without holder, waiter or record in the order in which they became idle.
 """
 
-import heapq
-from collections.abc import Collection
+from collections.abc import Collection, MutableMapping
 from operator import attrgetter
+from typing import Any, Final
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import ExpireItem
@@ -31,12 +31,14 @@ from tenure_cluster.lease.indexes import (
     waiter_ref,
 )
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Memory, Operation
+from tenure_cluster.lease.overlay import Overlay
 from tenure_cluster.lease.results import Grant
 from tenure_cluster.lease.types import (
     ClusterTime,
     EndedLease,
     Guard,
     Key,
+    KeySet,
     KeyState,
     Lease,
     Record,
@@ -47,6 +49,13 @@ from tenure_cluster.lease.types import (
     TenantId,
     Waiter,
 )
+
+FREEZING: Final = frozenset({"sessions", "leases", "keys", "waiters", "records"})
+"""Sections that may be too large to be copied at once."""
+
+
+TTLS_SHARED_MAX: Final = 1_000
+"""Most different TTLs that are known for sharing."""
 
 
 def waiter_item_id(waiter: Waiter) -> str:
@@ -63,11 +72,12 @@ class LeaseTable:
         self.last_ticket = 0
         """Ticket of the waiter that queued last."""
         self.tenants: dict[TenantId, Tenant] = {}
-        self.sessions: dict[SessionRef, Session] = {}
-        self.leases: dict[LeaseRef, Lease] = {}
-        self.keys: dict[KeyRef, KeyState] = {}
-        self.waiters: dict[WaiterRef, Waiter] = {}
-        self.records: dict[KeyRef, Record] = {}
+        self.sessions: MutableMapping[SessionRef, Session] = {}
+        self.leases: MutableMapping[LeaseRef, Lease] = {}
+        self.keys: MutableMapping[KeyRef, KeyState] = {}
+        self.waiters: MutableMapping[WaiterRef, Waiter] = {}
+        self.records: MutableMapping[KeyRef, Record] = {}
+        self.sets: dict[WaiterRef, KeySet] = {}
         self.ended: Memory[LeaseRef, EndedLease] = Memory(attrgetter("ended_ms"), limits.ENDED_LEASES_MAX)
         self.expired_sessions: Memory[SessionRef, ExpiredSession] = Memory(
             attrgetter("ended_ms"), limits.ENDED_LEASES_MAX
@@ -83,8 +93,46 @@ class LeaseTable:
         self.idle_look_ms: ClusterTime = 0
         """No idle key is over before this time. Not state: it only saves looking."""
         self.deadlines = Deadlines(self)
+        self._ttls: dict[int, int] = {}
+        self.frozen: dict[str, bool] = {}
+        """Sections that are overlays, each with whether the snapshot that it stands still for is done. Not
+        state."""
+
+    # Snapshots
+
+    def rows_of(self, section: str, *, freeze: bool) -> Collection[Any]:
+        """The rows of a section as they are now, whatever is changed later. With ``freeze`` a large one is
+        not copied but stands still until release(); only one snapshot at a time can have that."""
+        present = getattr(self, section)
+        if section not in FREEZING or not freeze:
+            return list(present.values())
+        self.frozen[section] = False
+        setattr(self, section, Overlay(present))
+        rows: Collection[Any] = present.values()
+        return rows
+
+    def release(self) -> None:
+        """The snapshot is done: what was changed meanwhile is brought in by thaw()."""
+        self.frozen = dict.fromkeys(self.frozen, True)
+
+    def thaw(self, steps: int) -> None:
+        """Bring up to so many changes into the sections that were frozen."""
+        for section, done in list(self.frozen.items()):
+            overlay = getattr(self, section)
+            if not done or steps <= 0:
+                continue
+            steps = overlay.merge(steps)
+            if steps > 0:
+                setattr(self, section, overlay.base)
+                del self.frozen[section]
 
     # Sessions
+
+    def shared_ttl(self, ttl_ms: int) -> int:
+        """The same number, as one object for all sessions: most have one of a few TTLs."""
+        if len(self._ttls) > TTLS_SHARED_MAX:
+            self._ttls.clear()
+        return self._ttls.setdefault(ttl_ms, ttl_ms)
 
     def add_session(self, ref: SessionRef, session: Session) -> None:
         self.sessions[ref] = session
@@ -95,6 +143,14 @@ class LeaseTable:
     def watch_session(self, ref: SessionRef) -> None:
         """From now on the session's own deadline is what ends it."""
         self.deadlines.sessions.push(ref, self.sessions[ref].deadline_ms, self.time_ms)
+
+    def close_session(self, ref: SessionRef, session: Session) -> None:
+        """Replace a session by one whose deadline has moved back to this entry."""
+        self.sessions[ref] = session
+        self.watch_session(ref)
+        for waiting in self.indexes.session_waiters.get(ref, ()):
+            for key in self.waiters[waiting].keys:
+                self.indexes.queues[ref[0]][key].sessions_until_ms = 0
 
     def remove_session(self, ref: SessionRef) -> None:
         del self.sessions[ref]
@@ -114,6 +170,7 @@ class LeaseTable:
             or ref in self.ended
             or ref in self.expired_sessions
             or ref in self.indexes.reserved
+            or ref in self.indexes.set_members
         )
 
     # Leases
@@ -123,16 +180,34 @@ class LeaseTable:
         self.indexes.add_lease(lease)
         if lease.claim_deadline_ms:
             self.deadlines.claims.push(ref, lease.claim_deadline_ms, self.time_ms)
+        self._watch_progress(ref, lease)
 
     def replace_lease(self, ref: LeaseRef, lease: Lease) -> None:
         """The lease of the same id with other contents; its key, session and request are the same."""
+        before = self.leases.get(ref)
         self.leases[ref] = lease
         self.indexes.add_lease(lease)
+        if before is None or before.life is None or not before.life.progress_deadline_ms:
+            self._watch_progress(ref, lease)  # else it is watched: its deadline only moves on
+
+    def move_lease(self, ref: LeaseRef, lease: Lease, moved: Lease) -> None:
+        """Put a lease into another session; its key and its request with its scope are the same. It becomes
+        the last in the order of grants, as it is the last of its new session."""
+        self.indexes.leave_session(lease)
+        self.indexes.leave_key(lease)
+        del self.leases[ref]
+        self.replace_lease(ref, moved)
+
+    def _watch_progress(self, ref: LeaseRef, lease: Lease) -> None:
+        life = lease.life
+        if life is not None and life.progress_deadline_ms:
+            self.deadlines.progress.push(ref, life.progress_deadline_ms, self.time_ms)
 
     def remove_lease(self, ref: LeaseRef, lease: Lease, ended: EndedLease) -> None:
         """Replace a lease by the memory of it."""
         del self.leases[ref]
         self.deadlines.claims.discard(ref)
+        self.deadlines.progress.discard(ref)
         self.indexes.remove_lease(lease, ended)
         self.ended.remember(ref, ended)
         if self.ended.full():
@@ -141,7 +216,24 @@ class LeaseTable:
     def forget_ended(self) -> None:
         """Forget the lease that ended longest ago, and its request."""
         ended = self.ended.forget_oldest()
-        self.indexes.forget_fate(ended.tenant, ended.session_id, ended.request_id)
+        ref = (ended.tenant, ended.session_id, ended.request_id)
+        if not ended.in_set:
+            self.indexes.forget_fate(*ref)
+            return
+        members = [(ended.tenant, lease_id) for lease_id in self.sets[ref].lease_ids]
+        if not any(member in self.leases or member in self.ended for member in members):
+            self.indexes.remove_set(self.sets.pop(ref))
+
+    def add_set(self, ref: WaiterRef, key_set: KeySet) -> None:
+        """Note that a request has been granted these leases together."""
+        self.sets[ref] = key_set
+        self.indexes.add_set(ref, key_set)
+
+    def set_of(self, lease: Lease) -> KeySet | None:
+        """The set that a lease was granted in, if it was."""
+        if not lease.in_set:
+            return None
+        return self.sets[self.indexes.set_members[(lease.tenant, lease.lease_id)]]
 
     def remember_abandoned(self, ref: WaiterRef, abandoned: AbandonedRequest) -> None:
         self.abandoned.remember(ref, abandoned)
@@ -158,6 +250,15 @@ class LeaseTable:
         self.operations.remember((operation.tenant, operation.key, operation.op_id), operation)
         if self.operations.full():
             self.operations.forget_oldest()
+
+    def together(self, lease: Lease) -> list[Lease]:
+        """What is there of the set that a lease was granted in, in the order of the keys; else the lease
+        alone."""
+        key_set = self.set_of(lease)
+        if key_set is None:
+            return [lease]
+        members = [self.leases.get((lease.tenant, lease_id)) for lease_id in key_set.lease_ids]
+        return [member for member in members if member is not None]
 
     # Waiters
 
@@ -251,10 +352,14 @@ class LeaseTable:
 
     def lease_deadline(self, lease: Lease) -> ClusterTime:
         """When the lease expires unless its session is renewed and, after a hand-off, the grant is
-        claimed."""
+        claimed and, where that is demanded, there is progress."""
         deadline_ms = self.sessions[(lease.tenant, lease.session_id)].deadline_ms
-        claim_deadline_ms = lease.claim_deadline_ms
-        return claim_deadline_ms if 0 < claim_deadline_ms < deadline_ms else deadline_ms
+        if 0 < lease.claim_deadline_ms < deadline_ms:
+            deadline_ms = lease.claim_deadline_ms
+        life = lease.life
+        if life is not None and 0 < life.progress_deadline_ms < deadline_ms:
+            deadline_ms = life.progress_deadline_ms
+        return deadline_ms
 
     def rebuild_derived(self) -> None:
         """Build indexes and calendars from the primary state."""
@@ -300,9 +405,11 @@ class LeaseTable:
         session = self.sessions.get(ref)
         if session is None:
             return []
-        if session.private:
-            return [self.leases[ref]] if ref in self.leases else []
-        return [self.leases[(tenant, lease_id)] for lease_id in self.indexes.session_leases.get(ref, ())]
+        of_session = self.indexes.session_leases.get(ref)
+        if of_session is not None:
+            found = [self.leases.get((tenant, lease_id)) for lease_id in of_session]
+            return [lease for lease in found if lease is not None]
+        return [self.leases[ref]] if session.private and ref in self.leases else []
 
     def lease_count(self, tenant: TenantId, session_id: SessionId) -> int:
         """How many leases a session holds."""
@@ -310,9 +417,10 @@ class LeaseTable:
         session = self.sessions.get(ref)
         if session is None:
             return 0
-        if session.private:
-            return 1 if ref in self.leases else 0
-        return len(self.indexes.session_leases.get(ref, ()))
+        of_session = self.indexes.session_leases.get(ref)
+        if of_session is not None:
+            return len(of_session)
+        return 1 if session.private and ref in self.leases else 0
 
     def record(self, tenant: TenantId, key: Key) -> Record | None:
         return self.records.get((tenant, key))
@@ -334,26 +442,32 @@ class LeaseTable:
     ) -> tuple[list[Grant], Key | None]:
         """One page of leases in the order of their keys' UTF-8 bytes, and the key to go on after (None
         on the last page). All leases of a key stand on one page, so the last key of a page may make it longer
-        than ``limit``. Looks at every held key of the tenant once."""
-        held = self.indexes.holders.get(tenant, {})
-        # Comparing strings by code points and their UTF-8 by bytes gives the same order.
-        keys = (
-            key
-            for key in held
-            if key.startswith(prefix)
-            and (after is None or key > after)
-            and (owner is None or any(lease.owner == owner for lease in self.leases_of(tenant, key)))
-        )
+        than ``limit``. Looks at no more than LISTING_STEPS_MAX keys, so a page of one owner's may be shorter,
+        even empty, and not be the last."""
+        ordered = self.indexes.held_keys.get(tenant)
+        if ordered is None:
+            return [], None
+        on = after is not None and after >= prefix
         grants: list[Grant] = []
         last: Key | None = None
-        for key in heapq.nsmallest(limit + 1, keys):
-            if len(grants) >= limit:
+        keys = ordered.after(after) if on else ordered.starting(prefix)
+        for looked_at, key in enumerate(keys):
+            if not key.startswith(prefix):
+                break
+            if len(grants) >= limit or looked_at >= limits.LISTING_STEPS_MAX:
                 return grants, last
-            grants += [g for g in self.holders(tenant, key) if owner is None or g.lease.owner == owner]
             last = key
+            grants += [g for g in self.holders(tenant, key) if owner is None or g.lease.owner == owner]
         return grants, None
 
     def granted(self, tenant: TenantId, scope: str, request_id: RequestId) -> list[Grant] | None:
-        """The live grants of a request, None if it has none."""
+        """The present grants of a request, None if it has none or one of its set is over."""
         fate = self.indexes.fate(tenant, scope, request_id)
-        return [self.grant_of(fate)] if isinstance(fate, Lease) else None
+        if isinstance(fate, Lease):
+            return [self.grant_of(fate)]
+        key_set = self.sets.get((tenant, scope, request_id))
+        if key_set is None:
+            return None
+        leases = [self.leases.get((tenant, lease_id)) for lease_id in key_set.lease_ids]
+        present = [self.grant_of(lease) for lease in leases if lease is not None]
+        return present if len(present) == len(leases) else None

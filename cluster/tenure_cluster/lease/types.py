@@ -7,7 +7,7 @@ Times named ``*_ms`` without ``wall`` are cluster time: integer milliseconds sta
 monotonic clock. ``*_wall_ms`` are Unix milliseconds, for people; they decide nothing.
 """
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,11 +30,17 @@ came from was given up.
 """
 
 
+ALONE: Final = 0
+OF_SET: Final = 1
+OF_PRIVATE_SET: Final = 2
+"""Whether a lease was granted alone, or in a set of keys, in an explicit session or in a private one."""
+
+
 class Session(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The unit of liveness. It has expired iff ``deadline_ms <= t`` at the entry that asks.
 
-    A private session belongs to one acquire without a session_id and ends with its lease; its id is
-    the lease's own id. While its acquire is queued, its deadline is the waiter's poll deadline.
+    A private session belongs to one acquire without a session_id and ends with its last lease; its id is
+    the first lease's own id. While its acquire is queued, its deadline is the waiter's poll deadline.
     """
 
     tenant: TenantId
@@ -46,6 +52,36 @@ class Session(msgspec.Struct, frozen=True, array_like=True, gc=False):
     metadata: dict[str, str]
     opened_wall_ms: int
     renewed_wall_ms: int
+    closed: bool = False
+    """It was closed, and what it had is more than one entry may end; its deadline was then. The reaper ends
+    the rest."""
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a holder says it is, and since when it has said so."""
+
+    step: str
+    text: str
+    counter: int
+    at_ms: ClusterTime
+    wall_ms: int
+
+
+class LeaseLife(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What only some leases have: notes of progress and the demand for them, and being parked."""
+
+    progress_ms: int = 0
+    """Within so long the holder must tell of progress; 0: it need not."""
+    progress_deadline_ms: ClusterTime = 0
+    """0 while none runs: nothing is demanded, the grant is unclaimed, or it is parked."""
+    progress: Progress | None = None
+    parked_ttl_ms: int = 0
+    """Above 0 while parked: the TTL that the lease had before and will have again."""
+    scope: str | None = None
+    """The scope of the request that made the lease, if it is not that of its present session."""
+
+
+NO_LIFE: Final = LeaseLife()
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -66,6 +102,25 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     granted_ms: ClusterTime
     granted_wall_ms: int
     revision: Revision
+    in_set: int = ALONE
+    life: LeaseLife | None = None
+
+    @property
+    def parked(self) -> bool:
+        """Whether it is kept without heartbeats until a limit."""
+        return self.life is not None and self.life.parked_ttl_ms > 0
+
+    @property
+    def scope(self) -> str:
+        """The scope of its request: the session in which it was asked for, or empty."""
+        if self.life is not None and self.life.scope is not None:
+            return self.life.scope
+        return "" if self.private else self.session_id
+
+    @property
+    def private(self) -> bool:
+        """Whether its session is a private one."""
+        return self.session_id == self.lease_id or self.in_set == OF_PRIVATE_SET
 
 
 class EndedLease(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -80,6 +135,21 @@ class EndedLease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     token: FencingToken
     reason: EndReason
     ended_ms: ClusterTime
+    in_set: bool = False
+    detail: str = ""
+    """What else is known of the end: the reason given for a break, or ``no_progress``."""
+
+
+class KeySet(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The grant of a set of keys: which leases it made, in the order of the keys. Kept for as long as any of
+    them is there or remembered."""
+
+    tenant: TenantId
+    scope: str
+    """The session's id, or empty for a private session."""
+    request_id: RequestId
+    keys: list[Key]
+    lease_ids: list[LeaseId]
 
 
 class Waiter(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,6 +171,7 @@ class Waiter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     poll_deadline_ms: ClusterTime
     queued_ms: ClusterTime
     queued_wall_ms: int
+    progress_ms: int = 0
 
 
 class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):

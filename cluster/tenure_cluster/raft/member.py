@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import mitigations
@@ -14,7 +15,7 @@ from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
 from tenure_cluster.raft.members_file import check_members
 from tenure_cluster.raft.peer_tls import PeerTls
-from tenure_cluster.raft.proposals import Done
+from tenure_cluster.raft.proposals import Done, DoneAll
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews
@@ -23,6 +24,7 @@ from tenure_cluster.raft.types import (
     NoQuorum,
     NotExecuted,
     NotLeader,
+    Outcome,
     RaftOptions,
     RaftStatus,
     RefusalReason,
@@ -197,20 +199,39 @@ class Raft:
     def propose(self, at_ms: int, command: bytes, done: Done) -> None:
         """Queue a command for the next entry. Never raises; `done` is called exactly once, on the loop,
         later."""
-        reason: RefusalReason
-        if self._stopping or self._pump.stopped:
-            reason = "shutting_down"
-        elif self._consensus is None or self._consensus.office is None:
-            reason = "not_leader"
-        elif len(command) > self._pump.proposals.command_bytes_max:
-            reason = "too_large"
-        elif self._pump.proposals.is_full():
-            reason = "queue_full"
-        else:
+        reason = self._proposal_refusal(len(command), 1)
+        if reason is None:
             self._pump.proposals.add(at_ms, command, done)
             self._pump.kick()
             return
         asyncio.get_running_loop().call_soon(self._pump.tell, done, NotExecuted(reason, self.leader_id))
+
+    def propose_all(self, at_ms: int, commands: Sequence[bytes], done: DoneAll) -> None:
+        """As `propose`, for commands that came together and share an entry, if they fit into one. `done` is
+        called on the loop, later, for a part of them each time and exactly once for each of them."""
+        if not commands:
+            return
+        reason = self._proposal_refusal(max(map(len, commands)), len(commands))
+        if reason is None:
+            self._pump.proposals.add_all(at_ms, commands, done)
+            self._pump.kick()
+        elif reason == "too_large" and len(commands) > 1:
+            for place, command in enumerate(commands):
+                self.propose_all(at_ms, [command], partial(_one_of_many, done, place))
+        else:
+            refused = NotExecuted(reason, self.leader_id)
+            asyncio.get_running_loop().call_soon(self._pump.tell, done, range(len(commands)), refused)
+
+    def _proposal_refusal(self, bytes_max: int, count: int) -> RefusalReason | None:
+        """Why so many commands, the largest of so many bytes, can't be queued here."""
+        pump = self._pump
+        if self._stopping or pump.stopped:
+            return "shutting_down"
+        if self._consensus is None or self._consensus.office is None:
+            return "not_leader"
+        if bytes_max > pump.proposals.command_bytes_max:
+            return "too_large"
+        return "queue_full" if pump.proposals.is_full(count) else None
 
     def now_ms(self) -> int:
         """Cluster time: of this office on the leader, else the greatest stamp applied here."""
@@ -315,3 +336,8 @@ class Raft:
             journal_bytes=journal.stats.bytes,
             journal_syncs=journal.stats.syncs,
         )
+
+
+def _one_of_many(done: DoneAll, place: int, which: range, outcome: Outcome) -> None:
+    """Tell of one command that is proposed on its own as one of those that it came with."""
+    done(range(place, place + 1), outcome)

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from tenure_cluster.lease import results
-from tenure_cluster.lease.types import Session
+from tenure_cluster.lease.types import LeaseLife, Session
 from tenure_cluster.service.asks import Answer, Ask
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import (
@@ -24,13 +24,17 @@ from tenure_cluster.service.replies import (
     BrokenReply,
     DeletedReply,
     GrantedReply,
+    HandedOverReply,
     HolderBody,
     LeaseBody,
+    ParkedReply,
+    ProgressBody,
     ReleasedReply,
     RenewedReply,
     SessionBody,
     SessionClosedReply,
     SessionReply,
+    UnparkedReply,
     WaitingReply,
 )
 from tenure_cluster.service.requests import AcquireRequest
@@ -59,12 +63,14 @@ def remaining_ms(deadline_ms: int, now_ms: int) -> int:
 
 
 def deadline_of(grant: results.Grant) -> int:
-    """When a grant ends if nothing happens: a grant to a waiter must be claimed before its session would
-    end."""
-    claim_deadline_ms = grant.lease.claim_deadline_ms
-    return (
-        min(claim_deadline_ms, grant.session.deadline_ms) if claim_deadline_ms else grant.session.deadline_ms
-    )
+    """When a grant ends if nothing happens: a grant to a waiter must be claimed before its session would end,
+    and a lease that demands progress ends without it."""
+    lease, deadline_ms = grant.lease, grant.session.deadline_ms
+    if 0 < lease.claim_deadline_ms < deadline_ms:
+        deadline_ms = lease.claim_deadline_ms
+    if lease.life is not None and 0 < lease.life.progress_deadline_ms < deadline_ms:
+        deadline_ms = lease.life.progress_deadline_ms
+    return deadline_ms
 
 
 def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseBody:
@@ -83,6 +89,22 @@ def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseB
         granted_at=rfc3339(lease.granted_wall_ms),
         renewed_at=rfc3339(session.renewed_wall_ms),
         revision=lease.revision,
+        state="parked" if lease.parked else UNSET,
+        progress=progress_body(lease.life, now_ms),
+        progress_ms=(lease.life.progress_ms or UNSET) if lease.life is not None else UNSET,
+    )
+
+
+def progress_body(life: LeaseLife | None, now_ms: int) -> ProgressBody | UnsetType:
+    note = life.progress if life is not None else None
+    if note is None:
+        return UNSET
+    return ProgressBody(
+        step=note.step,
+        text=note.text,
+        counter=note.counter,
+        at=rfc3339(note.wall_ms),
+        age_ms=remaining_ms(now_ms, note.at_ms),
     )
 
 
@@ -218,11 +240,28 @@ _LOST_BECAUSE: Final = {
 
 def _lost(result: results.Lost, ask: Ask, now_ms: int) -> Answer:
     because = _LOST_BECAUSE.get(result.reason, result.reason)
-    return Problem("lost", f"the lease is over: {because}", {"reason": result.reason})
+    extra: dict[str, Any] = {"reason": result.reason}
+    if result.detail == "no_progress":
+        because = "its holder told of no progress in time"
+        extra["cause"] = "no_progress"
+    elif result.detail:
+        because = f"{because}: {result.detail}"
+        extra["cause"] = result.detail
+    return Problem("lost", f"the lease is over: {because}", extra)
 
 
 def _renewed(result: results.Renewed, ask: Ask, now_ms: int) -> Answer:
     return RenewedReply(lease=lease_body(result.grant, now_ms, for_holder=True))
+
+
+def _handed_over(result: results.HandedOver, ask: Ask, now_ms: int) -> Answer:
+    lease = lease_body(result.grant, now_ms, for_holder=True)
+    return HandedOverReply(lease=lease, replayed=True if result.replayed else UNSET)
+
+
+def _unparked(result: results.Unparked, ask: Ask, now_ms: int) -> Answer:
+    lease = lease_body(result.grant, now_ms, for_holder=True)
+    return UnparkedReply(lease=lease, replayed=True if result.replayed else UNSET)
 
 
 def _session_is(result: results.SessionIs, ask: Ask, now_ms: int) -> Answer:
@@ -284,6 +323,16 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.GuardConflict: _guard_conflict,
     results.Renewed: _renewed,
     results.SessionIs: _session_is,
+    results.HandedOver: _handed_over,
+    results.Parked: lambda result, ask, now_ms: ParkedReply(
+        lease=lease_body(result.grant, now_ms, for_holder=True)
+    ),
+    results.Unparked: _unparked,
+    results.StaleToken: lambda result, ask, now_ms: Problem(
+        "stale_token",
+        f"the lease has been taken up since, its token is {result.token}",
+        {"floor": result.token},
+    ),
     results.Released: lambda result, ask, now_ms: ReleasedReply(
         status="already_released" if result.already else "released"
     ),

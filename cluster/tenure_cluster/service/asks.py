@@ -27,7 +27,7 @@ Done: TypeAlias = Callable[[Outcome], None]
 READS: Final = frozenset({"validate", "get_lease", "list_leases", "queue", "get_record", "get_session"})
 """Operations that only look: answered after a read barrier, never proposed."""
 
-_ALWAYS_IDEMPOTENT: Final = READS | {"renew", "release", "abandon"}
+_ALWAYS_IDEMPOTENT: Final = READS | {"renew", "release", "abandon", "handover", "park", "unpark"}
 
 
 class Ask:
@@ -49,7 +49,8 @@ class Ask:
     def idempotent(self) -> bool:
         """Whether asking again after an unknown outcome gives the first effect's answer, or does no harm.
 
-        An acquire and a commit with an op_id are remembered; renewing or releasing twice is what once is. The
+        An acquire and a commit with an op_id are remembered; renewing or releasing twice is what once is, and
+        so are handing over to the same session, parking and taking up again. The
         rest (a break, a session that is opened) would happen twice.
         """
         if self.operation in _ALWAYS_IDEMPOTENT or self.operation == "acquire":

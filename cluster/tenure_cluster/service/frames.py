@@ -9,7 +9,7 @@ clocks are read once for all of a frame, on the way in and on the way out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -45,8 +45,8 @@ class Frame:
         """By their places: those whose first attempt is not over."""
         self.tasks: dict[int, asyncio.Task[Answer]] = {}
         """Those that go on alone."""
-        self.results: list[tuple[int, RaftOutcome]] = []
-        """What has become of proposals in this round, not looked at yet."""
+        self.results: list[tuple[Sequence[int], RaftOutcome]] = []
+        """What has become of the proposals of some places in this round, not looked at yet."""
         self._alone: dict[int, Ask] = {}
         self.over = False
         """Whether nobody wants the answers any more."""
@@ -112,35 +112,37 @@ class FrameOffice:
 
     def execute(self, frame: Frame) -> None:
         """Admit, propose, answer; what only looks is read beside."""
-        self._proposer.ask_all(self._admitted(frame))
-
-    def _admitted(self, frame: Frame) -> Iterator[tuple[Ask, Callable[[RaftOutcome], None]]]:
-        applied = self._applied
+        places: list[int] = []
+        asks: list[Ask] = []
+        pending, refusal_of = self._proposer.pending, self._admission.refusal
         for place, ask in list(frame.left.items()):
             ask.sent = True
             if ask.operation in READS:
                 self._office.execute(ask, partial(frame.settle, place))
-            elif (refusal := self._admission.refusal(ask.operation, self._proposer.pending)) is not None:
+            elif (refusal := refusal_of(ask.operation, pending + len(asks))) is not None:
                 frame.settle(place, refusal)
             else:
-                yield ask, partial(applied, frame, place)
+                places.append(place)
+                asks.append(ask)
+        if asks:
+            self._proposer.ask_all(asks, partial(self._applied, frame, places))
 
-    def _applied(self, frame: Frame, place: int, outcome: RaftOutcome) -> None:
+    def _applied(self, frame: Frame, places: list[int], which: range, outcome: RaftOutcome) -> None:
         if not frame.results:
             asyncio.get_running_loop().call_soon(self._answer, frame)
-        frame.results.append((place, outcome))
+        frame.results.append((places[which.start : which.stop], outcome))
 
     def _answer(self, frame: Frame) -> None:
         results, frame.results = frame.results, []
-        now_ms, settled_of = self._raft.now_ms(), self._proposer.settled
-        for place, outcome in results:
-            settled = settled_of(outcome)
-            ask = frame.left.get(place)
-            if ask is None:
-                continue  # its time was over, and it goes on alone
-            if ask.operation == "acquire":
-                self._polls.settle(ask, settled, partial(frame.settle, place))
-            elif isinstance(settled, Problem | NoAnswer):
-                frame.settle(place, settled)
-            else:
-                frame.settle(place, answer(settled, ask, now_ms))
+        now_ms = self._raft.now_ms()
+        for places, outcome in results:
+            for place, settled in zip(places, self._proposer.settled(len(places), outcome), strict=True):
+                ask = frame.left.get(place)
+                if ask is None:
+                    continue  # its time was over, and it goes on alone
+                if ask.operation == "acquire":
+                    self._polls.settle(ask, settled, partial(frame.settle, place))
+                elif isinstance(settled, Problem | NoAnswer):
+                    frame.settle(place, settled)
+                else:
+                    frame.settle(place, answer(settled, ask, now_ms))

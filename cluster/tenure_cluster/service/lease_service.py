@@ -236,10 +236,9 @@ class LeaseService:
         started, timeout_s = loop.time(), self._config.calls.timeout_ms / 1000
         asks: dict[int, Ask] = {}
         for place, (operation, request) in enumerate(operations):
-            refusal = self._refusal(request)
-            if refusal is not None:
+            if (refusal := self._refusal(request)) is not None:
                 answered(place, refusal)
-            elif getattr(request, "consistency", "") == "stale":
+            elif operation in READS and getattr(request, "consistency", "") == "stale":
                 answered(place, self._read_stale(Ask(operation, tenant, request)))
             else:
                 asks[place] = self._ask(operation, tenant, request)

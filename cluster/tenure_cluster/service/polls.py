@@ -47,7 +47,7 @@ LEAVE_AFTER_S: Final = 2.0
 class Poll:
     """One waiting acquire and the connection that waits for it."""
 
-    __slots__ = ("ask", "claiming", "done", "ends_at", "executed", "key", "left", "over", "place", "timer")
+    __slots__ = ("ask", "claiming", "done", "ends_at", "executed", "keys", "left", "over", "place", "timer")
 
     def __init__(self, ask: Ask, done: Done, ends_at: float) -> None:
         request = cast(AcquireRequest, ask.request)
@@ -55,7 +55,7 @@ class Poll:
         self.done = done
         self.ends_at = ends_at
         """The loop's time at which the slice is over."""
-        self.key = request.key if request.key is not None else (request.keys or [""])[0]
+        self.keys = [request.key] if request.key is not None else request.keys or []
         self.place: Place = (ask.tenant, request.session_id or "", request.request_id or "")
         self.claiming = False
         self.executed = False
@@ -187,7 +187,8 @@ class Polls:
             # The caller has asked again on another connection; the answer goes there.
             self._finish(earlier, self._position(earlier))
         self._by_place[poll.place] = poll
-        self._by_key.setdefault((poll.ask.tenant, poll.key), {})[poll.place] = poll
+        for key in poll.keys:
+            self._by_key.setdefault((poll.ask.tenant, key), {})[poll.place] = poll
         if self._closing:
             self._slice_over(poll)
             return
@@ -200,10 +201,11 @@ class Polls:
             poll.timer.cancel()
         if self._by_place.get(poll.place) is poll:
             del self._by_place[poll.place]
-            same_key = self._by_key[poll.ask.tenant, poll.key]
-            del same_key[poll.place]
-            if not same_key:
-                del self._by_key[poll.ask.tenant, poll.key]
+            for key in poll.keys:
+                same_key = self._by_key[poll.ask.tenant, key]
+                del same_key[poll.place]
+                if not same_key:
+                    del self._by_key[poll.ask.tenant, key]
 
     def _finish(self, poll: Poll, outcome: Outcome) -> None:
         self._forget(poll)
@@ -273,13 +275,15 @@ class Polls:
     def _withdraw(self, ask: Ask, done: Done) -> None:
         """Leave the queue for a caller that could not ask again, and say who has the key."""
         request = cast(AcquireRequest, ask.request)
-        key = request.key if request.key is not None else (request.keys or [""])[0]
+        keys = [request.key] if request.key is not None else request.keys or []
 
         def left(settled: Settled) -> None:
             if isinstance(settled, Problem | NoAnswer):
                 done(NoAnswer.UNKNOWN)
                 return
             table, now_ms = self._replica.table, self._raft.now_ms()
-            done(held(reads.held(reads.View(table, table.time_ms, now_ms), ask.tenant, key), now_ms))
+            view = reads.View(table, table.time_ms, now_ms)
+            in_the_way = next((key for key in keys if view.holders(ask.tenant, key)), keys[0])
+            done(held(reads.held(view, ask.tenant, in_the_way), now_ms))
 
         self._proposer.abandon(ask.tenant, request.request_id or "", request.session_id, left)

@@ -4,8 +4,8 @@ Everything random is drawn here and goes into the command, and the stamp is this
 moment of proposing. Nothing that a caller sent is a time.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 from tenure_cluster.lease import commands
 from tenure_cluster.lease.commands import Command
@@ -21,9 +21,12 @@ from tenure_cluster.service.requests import (
     CloseSessionRequest,
     CommitRequest,
     DeleteRecordRequest,
+    HandoverRequest,
     OpenSessionRequest,
+    ParkRequest,
     ReleaseRequest,
     RenewRequest,
+    UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
 
@@ -55,21 +58,22 @@ class Proposer:
         """Propose what `ask` asks for."""
         self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then)
 
-    def ask_all(self, asks: Iterable[tuple[Ask, Callable[[RaftOutcome], None]]]) -> None:
-        """Propose what several ask for that came together, with one stamp. What becomes of each is told as
-        consensus tells it: whoever is told gives it to `settled`."""
-        propose, mint = self._raft.propose, self._mint
-        at_ms, wall_ms = self._raft.now_ms(), self._wall_ms()
-        for ask, then in asks:
-            self.pending += 1
-            propose(
-                at_ms, commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)), then
-            )
+    def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome], None]) -> None:
+        """Propose what several ask for that came together, with one stamp. What becomes of them is told as
+        consensus tells it, for a part of them each time: whoever is told gives it to `settled`."""
+        self.pending += len(asks)
+        mint, wall_ms = self._mint, self._wall_ms()
+        encoded = [
+            commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)) for ask in asks
+        ]
+        self._raft.propose_all(self._raft.now_ms(), encoded, then)
 
-    def settled(self, outcome: RaftOutcome) -> Settled:
-        """What a proposal of `ask_all` came to; to be called once for each."""
-        self.pending -= 1
-        return outcome.result if type(outcome) is Applied else _without_result(outcome)
+    def settled(self, count: int, outcome: RaftOutcome) -> Sequence[Settled]:
+        """What so many proposals of `ask_all` came to; to be called once for each time that one was told."""
+        self.pending -= count
+        if type(outcome) is Applied:
+            return cast("Sequence[Settled]", outcome.result)
+        return [_without_result(outcome)] * count
 
     def claim(self, tenant: str, lease_id: str, then: Then) -> None:
         """Confirm a grant on behalf of a waiter that is connected."""
@@ -135,21 +139,57 @@ def _acquire(ask: Ask, request: AcquireRequest, mint: Callable[[], str], wall_ms
         if_held=request.if_held,
         metadata=request.metadata,
         wall_ms=wall_ms,
+        progress_ms=request.progress_ms or 0,
     )
 
 
 def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    note = request.progress
     return commands.Renew(
         tenant=ask.tenant,
         lease_id=request.lease_id,
         session_id=request.session_id,
         ttl_ms=request.ttl_ms,
         wall_ms=wall_ms,
+        progress=commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
+    )
+
+
+def _handover(ask: Ask, request: HandoverRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Handover(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        to_session_id=request.to_session_id,
+        new_lease_id=mint(),
+        wall_ms=wall_ms,
+    )
+
+
+def _park(ask: Ask, request: ParkRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Park(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        limit_ms=request.limit_ms,
+        wall_ms=wall_ms,
+        token=request.token,
+    )
+
+
+def _unpark(ask: Ask, request: UnparkRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Unpark(
+        tenant=ask.tenant,
+        lease_id=request.lease_id,
+        session_id=request.session_id,
+        ttl_ms=request.ttl_ms,
+        wall_ms=wall_ms,
+        token=request.token,
     )
 
 
 def _release(ask: Ask, request: ReleaseRequest, mint: Callable[[], str], wall_ms: int) -> Command:
-    return commands.Release(tenant=ask.tenant, lease_id=request.lease_id, wall_ms=wall_ms)
+    return commands.Release(
+        tenant=ask.tenant, lease_id=request.lease_id, wall_ms=wall_ms, whole_set=request.whole_set
+    )
 
 
 def _abandon(ask: Ask, request: AbandonRequest, mint: Callable[[], str], wall_ms: int) -> Command:
@@ -209,6 +249,9 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], Command
     AcquireRequest: _acquire,
     RenewRequest: _renew,
     ReleaseRequest: _release,
+    HandoverRequest: _handover,
+    ParkRequest: _park,
+    UnparkRequest: _unpark,
     AbandonRequest: _abandon,
     BreakRequest: _break,
     CommitRequest: _commit,

@@ -9,13 +9,12 @@ renewal can contradict the answer.
 
 import base64
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from tenure_cluster.lease import limits, results
-from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.lease.queueing import place_of
 from tenure_cluster.lease.types import Waiter
 from tenure_cluster.service.answers import (
     deadline_of,
@@ -27,6 +26,8 @@ from tenure_cluster.service.answers import (
     session_body,
 )
 from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.blockers import View as View
+from tenure_cluster.service.blockers import chain
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import (
     LeaseBody,
@@ -48,39 +49,6 @@ from tenure_cluster.service.requests import (
 
 QUEUE_SHOWN_MAX: Final = 1_000
 """Most waiters that an answer lists; it says how many there are."""
-
-
-class View:
-    """The table at one moment, as a reader may see it."""
-
-    def __init__(self, table: LeaseTable, as_of_ms: int, now_ms: int) -> None:
-        self.table = table
-        self.as_of_ms = as_of_ms
-        self.now_ms = now_ms
-        self.undecided = False
-        """Whether anything was met whose deadline lies after as_of_ms and not after now_ms."""
-
-    def live(self, deadline_ms: int) -> bool:
-        if deadline_ms <= self.as_of_ms:
-            return False
-        if deadline_ms <= self.now_ms:
-            self.undecided = True
-        return True
-
-    def holders(self, tenant: str, key: str) -> list[results.Grant]:
-        return [grant for grant in self.table.holders(tenant, key) if self.live(deadline_of(grant))]
-
-    def queue(self, tenant: str, key: str) -> list[Waiter]:
-        """The waiters that are still there, in order."""
-        return [waiter for waiter in self.table.queue(tenant, key) if self._waits(waiter)]
-
-    def _waits(self, waiter: Waiter) -> bool:
-        if not self.live(waiter.poll_deadline_ms):
-            return False
-        if waiter.private:
-            return True
-        session = self.table.session(waiter.tenant, waiter.session_id)
-        return session is not None and self.live(session.deadline_ms)
 
 
 def read(ask: Ask, view: View) -> Answer:
@@ -111,18 +79,7 @@ def held(view: View, tenant: str, key: str) -> results.Held:
 
 def waiting(view: View, waiter: Waiter) -> results.Waiting:
     """Where a queued acquire stands, as the machine itself would say it. Cheap in a long queue."""
-    key = waiter.keys[0]
-    table = view.table
-    queue = table.key_queue(waiter.tenant, key)
-    position = queue.position(waiter.ticket) if queue is not None else 1
-    before = (
-        islice(queue.in_order(), min(position - 1, limits.HOLDERS_NAMED_MAX)) if queue is not None else ()
-    )
-    return results.Waiting(
-        position=position,
-        holders=_named(view.holders(waiter.tenant, key)),
-        ahead=[table.waiters[ref].owner for ref in before],
-    )
+    return place_of(view.table, waiter, lambda key: _named(view.holders(waiter.tenant, key)))
 
 
 def _named(grants: list[results.Grant]) -> list[results.Holder]:
@@ -137,7 +94,7 @@ def _validate(tenant: str, request: ValidateRequest, view: View) -> Answer:
         lease = grant.lease
         guard = guards.get(lease.slot)
         below = guard is not None and lease.token < guard.floor
-        if lease.token == request.token and not lease.claim_deadline_ms and not below:
+        if lease.token == request.token and not below and not (lease.claim_deadline_ms or lease.parked):
             return ValidateReply(valid=True, reason="", current_token=floor)
     stale = request.token < floor or not guards
     return ValidateReply(valid=False, reason="stale_token" if stale else "not_live", current_token=floor)
@@ -166,9 +123,18 @@ def _list_leases(tenant: str, request: ListLeasesRequest, view: View) -> Answer:
 
 def _queue(tenant: str, request: QueueRequest, view: View) -> Answer:
     waiters = view.queue(tenant, request.key)
+    state = view.table.key_state(tenant, request.key)
+    blocked_ms = remaining_ms(state.blocked_until_ms, view.now_ms) if state is not None else 0
     return QueueReply(
         key=request.key,
-        holders=[holder_body(holder_of(grant), view.now_ms) for grant in view.holders(tenant, request.key)],
+        holders=[
+            msgspec.structs.replace(
+                holder_body(holder_of(grant), view.now_ms),
+                held_ms=remaining_ms(view.now_ms, grant.lease.granted_ms),
+                state="parked" if grant.lease.parked else "held",
+            )
+            for grant in view.holders(tenant, request.key)
+        ],
         waiters=[
             WaiterBody(
                 position=position,
@@ -177,10 +143,13 @@ def _queue(tenant: str, request: QueueRequest, view: View) -> Answer:
                 waiting_ms=remaining_ms(view.now_ms, waiter.queued_ms),
                 queued_at=rfc3339(waiter.queued_wall_ms),
                 metadata=waiter.metadata,
+                keys=waiter.keys if len(waiter.keys) > 1 else msgspec.UNSET,
             )
             for position, waiter in enumerate(waiters[:QUEUE_SHOWN_MAX], 1)
         ],
         waiters_total=len(waiters),
+        chain=chain(view, tenant, request.key),
+        blocked_ms=blocked_ms or msgspec.UNSET,
     )
 
 
@@ -203,7 +172,7 @@ def _get_record(tenant: str, request: GetRecordRequest, view: View) -> Answer:
 def _get_session(tenant: str, request: GetSessionRequest, view: View) -> Answer:
     session = view.table.session(tenant, request.session_id)
     expired = (tenant, request.session_id) in view.table.expired_sessions
-    if session is None and not expired:
+    if session.closed if session is not None else not expired:
         return Problem("no_session", "no such session is known")
     if session is None or not view.live(session.deadline_ms):
         return Problem("session_expired", "the session was not renewed in time")

@@ -13,6 +13,16 @@ class _Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers."""
 
 
+class ProgressBody(_Reply, frozen=True, kw_only=True):
+    """What a holder last said of its progress, and when that was new."""
+
+    step: str
+    text: str
+    counter: int
+    at: str
+    age_ms: int
+
+
 class LeaseBody(_Reply, frozen=True, kw_only=True):
     """``lease_id`` and ``session_id`` are shown only to the holder."""
 
@@ -29,6 +39,11 @@ class LeaseBody(_Reply, frozen=True, kw_only=True):
     granted_at: str
     renewed_at: str
     revision: int
+    state: Literal["parked"] | UnsetType = UNSET
+    """Only of a parked lease: it needs no heartbeats until ``expires_in_ms`` is over."""
+    progress: ProgressBody | UnsetType = UNSET
+    progress_ms: int | UnsetType = UNSET
+    """Within how long progress is demanded, if it is; ``expires_in_ms`` counts it in."""
     holders: int | UnsetType = UNSET
     """How many hold the key, if asked for one key that more than one holds; this is the first of them."""
     applied_index: int | UnsetType = UNSET
@@ -36,7 +51,7 @@ class LeaseBody(_Reply, frozen=True, kw_only=True):
 
 
 class HolderBody(_Reply, frozen=True, kw_only=True):
-    """What anybody of the tenant may know of a holder."""
+    """What anybody of the tenant may know of a holder. ``held_ms`` and ``state`` are told by a queue."""
 
     key: str
     owner: str
@@ -46,6 +61,8 @@ class HolderBody(_Reply, frozen=True, kw_only=True):
     expires_in_ms: int
     granted_at: str
     metadata: dict[str, str]
+    held_ms: int | UnsetType = UNSET
+    state: Literal["held", "parked"] | UnsetType = UNSET
 
 
 class GrantedReply(_Reply, frozen=True, kw_only=True):
@@ -73,6 +90,27 @@ class WaitingReply(_Reply, frozen=True, kw_only=True):
 
 class RenewedReply(_Reply, frozen=True, kw_only=True):
     lease: LeaseBody
+
+
+class HandedOverReply(_Reply, frozen=True, kw_only=True):
+    """``lease`` is the successor's."""
+
+    status: Literal["handed_over"] = "handed_over"
+    lease: LeaseBody
+    replayed: bool | UnsetType = UNSET
+
+
+class ParkedReply(_Reply, frozen=True, kw_only=True):
+    status: Literal["parked"] = "parked"
+    lease: LeaseBody
+
+
+class UnparkedReply(_Reply, frozen=True, kw_only=True):
+    """``replayed``: the lease was not parked, and is answered as it is."""
+
+    status: Literal["unparked"] = "unparked"
+    lease: LeaseBody
+    replayed: bool | UnsetType = UNSET
 
 
 class SessionBody(_Reply, frozen=True, kw_only=True):
@@ -145,6 +183,21 @@ class WaiterBody(_Reply, frozen=True, kw_only=True):
     waiting_ms: int
     queued_at: str
     metadata: dict[str, str]
+    keys: list[str] | UnsetType = UNSET
+    """All keys of a set, if it waits for one; then it may be passed at first."""
+
+
+class BlockerBody(_Reply, frozen=True, kw_only=True):
+    """One link of the chain of those who wait for one another: who is in the way at a key, and for how long
+    already. ``token`` is 0 for one that does not hold the key but waits for it as the first."""
+
+    key: str
+    owner: str
+    state: Literal["holding", "parked", "waiting"]
+    token: int
+    since_ms: int
+    expires_in_ms: int
+    progress: ProgressBody | UnsetType = UNSET
 
 
 class QueueReply(_Reply, frozen=True, kw_only=True):
@@ -152,6 +205,11 @@ class QueueReply(_Reply, frozen=True, kw_only=True):
     holders: list[HolderBody]
     waiters: list[WaiterBody]
     waiters_total: int
+    chain: list[BlockerBody]
+    """From whom this key waits for to the one that everybody waits for: each but the last waits for the next
+    one's key. Empty if nobody is in the way."""
+    blocked_ms: int | UnsetType = UNSET
+    """What is left of a grace period, if one runs."""
     applied_index: int | UnsetType = UNSET
 
 
@@ -221,6 +279,9 @@ Reply: TypeAlias = (
     GrantedReply
     | WaitingReply
     | RenewedReply
+    | HandedOverReply
+    | ParkedReply
+    | UnparkedReply
     | SessionReply
     | SessionClosedReply
     | ReleasedReply

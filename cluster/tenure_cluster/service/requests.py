@@ -49,7 +49,16 @@ class AcquireRequest(_Request, frozen=True, kw_only=True):
 
     owner: Owner
     key: Key | None = None
-    keys: list[Key] | None = None
+    keys: (
+        Annotated[
+            list[Key],
+            Meta(
+                description="A set of different keys: all are granted, in one entry, or none.",
+                extra_json_schema={"minItems": 1, "maxItems": limits.SET_KEYS_MAX, "uniqueItems": True},
+            ),
+        ]
+        | None
+    ) = None
     ttl_ms: DurationMs | None = None
     wait_ms: DurationMs = 0
     mode: Literal["exclusive", "shared", "permit"] = "exclusive"
@@ -68,24 +77,75 @@ class AcquireRequest(_Request, frozen=True, kw_only=True):
     session_id: Id | None = None
     grace_ms: DurationMs = 0
     if_held: Literal["return", "conflict"] = "return"
+    progress_ms: (
+        Annotated[
+            int,
+            Meta(
+                description="Within so many milliseconds the holder must tell of progress, again and again; "
+                "renewals alone then don't keep the lease.",
+                extra_json_schema={"minimum": limits.PROGRESS_MS_MIN, "maximum": limits.PROGRESS_MS_MAX},
+            ),
+        ]
+        | None
+    ) = None
+
+
+class ProgressNote(_Request, frozen=True, kw_only=True):
+    """How far the holder is, in its own words. Saying the same again is no progress."""
+
+    step: Annotated[str, Meta(extra_json_schema={"maxLength": limits.PROGRESS_STEP_BYTES_MAX})] = ""
+    text: Annotated[str, Meta(extra_json_schema={"maxLength": limits.PROGRESS_TEXT_BYTES_MAX})] = ""
+    counter: Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": limits.SEQ_MAX})] = 0
 
 
 class RenewRequest(_Request, frozen=True, kw_only=True):
-    """Exactly one of ``lease_id`` and ``session_id``. ``progress`` is not supported yet."""
+    """Exactly one of ``lease_id`` and ``session_id``; ``progress`` goes with a lease."""
 
     lease_id: Id | None = None
     session_id: Id | None = None
     ttl_ms: DurationMs | None = None
-    progress: dict[str, Any] | None = None
+    progress: ProgressNote | None = None
 
 
 class ReleaseRequest(_Request, frozen=True, kw_only=True):
+    """With ``whole_set`` everything that is left of the set of keys that the lease was granted in."""
+
     lease_id: Id
+    whole_set: bool = False
 
 
 class AbandonRequest(_Request, frozen=True, kw_only=True):
     request_id: Id
     session_id: Id | None = None
+
+
+class HandoverRequest(_Request, frozen=True, kw_only=True):
+    lease_id: Id
+    to_session_id: Id
+
+
+class ParkRequest(_Request, frozen=True, kw_only=True):
+    """With ``token`` only if it is the lease's still: a request that was delayed then does nothing."""
+
+    lease_id: Id
+    token: Token | None = None
+    limit_ms: Annotated[
+        int,
+        Meta(
+            description="For how long no heartbeats are needed, in milliseconds from now.",
+            extra_json_schema={"minimum": limits.PARK_MS_MIN, "maximum": limits.PARK_MS_MAX},
+        ),
+    ]
+
+
+class UnparkRequest(_Request, frozen=True, kw_only=True):
+    """At most one of ``session_id`` and ``ttl_ms``; without either the lease has the TTL that it had.
+    ``token`` is the lease's from before it was parked: nothing that was asked under it takes effect later."""
+
+    lease_id: Id
+    token: Token | None = None
+    session_id: Id | None = None
+    ttl_ms: DurationMs | None = None
 
 
 class BreakRequest(_Request, frozen=True, kw_only=True):
@@ -175,6 +235,9 @@ Request: TypeAlias = (
     AcquireRequest
     | RenewRequest
     | ReleaseRequest
+    | HandoverRequest
+    | ParkRequest
+    | UnparkRequest
     | AbandonRequest
     | BreakRequest
     | ValidateRequest
@@ -193,6 +256,9 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
     "acquire": AcquireRequest,
     "renew": RenewRequest,
     "release": ReleaseRequest,
+    "handover": HandoverRequest,
+    "park": ParkRequest,
+    "unpark": UnparkRequest,
     "abandon": AbandonRequest,
     "break": BreakRequest,
     "validate": ValidateRequest,
@@ -208,5 +274,18 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
 }
 """Every operation of the service by its name: what batches and forwarding may name."""
 
-BATCH_OPERATIONS = frozenset({"acquire", "renew", "release", "abandon", "break", "validate", "commit"})
+BATCH_OPERATIONS = frozenset(
+    {
+        "acquire",
+        "renew",
+        "release",
+        "handover",
+        "park",
+        "unpark",
+        "abandon",
+        "break",
+        "validate",
+        "commit",
+    }
+)
 """The operations that a batch may hold. An acquire in a batch must have ``wait_ms`` 0."""

@@ -1,8 +1,8 @@
 """Whether a decoded request may be asked at all: forms and bounds that its type can't say.
 
 Checked before anything is proposed, so that nothing outside the bounds is ever in the log. A wrong form is
-`invalid`; a value or length outside its bound is `out_of_range` and names the bound; what this version does
-not do yet is `unsupported`. Each names the path of the fault.
+`invalid`; a value or length outside its bound is `out_of_range` and names the bound. Each names the path of
+the fault.
 """
 
 import base64
@@ -24,12 +24,16 @@ from tenure_cluster.service.requests import (
     GetLeaseRequest,
     GetRecordRequest,
     GetSessionRequest,
+    HandoverRequest,
     ListLeasesRequest,
     OpenSessionRequest,
+    ParkRequest,
+    ProgressNote,
     QueueRequest,
     ReleaseRequest,
     RenewRequest,
     Request,
+    UnparkRequest,
     ValidateRequest,
 )
 from tenure_cluster.settings import Leases
@@ -138,7 +142,15 @@ def _acquire(request: AcquireRequest, bounds: Leases) -> Problem | None:
         or _number("$.grace_ms", request.grace_ms, 0, limits.GRACE_MS_MAX, "ms")
         or (_metadata(request.metadata) if request.metadata else None)
         or _acquire_mode(request)
+        or _acquire_progress(request)
     )
+
+
+def _acquire_progress(request: AcquireRequest) -> Problem | None:
+    if request.progress_ms is None:
+        return None
+    low, high = limits.PROGRESS_MS_MIN, limits.PROGRESS_MS_MAX
+    return _number("$.progress_ms", request.progress_ms, low, high, "ms")
 
 
 def _acquire_keys(request: AcquireRequest) -> Problem | None:
@@ -151,9 +163,15 @@ def _acquire_keys(request: AcquireRequest) -> Problem | None:
         return _invalid("$.keys", "and key can't be given together")
     if not keys:
         return _invalid("$.keys", "must name at least one key")
-    if len(keys) > 1:
-        return Problem("unsupported", "sets of more than one key are not supported yet", {"path": "$.keys"})
-    return _key("$.keys[0]", keys[0])
+    if len(keys) > limits.SET_KEYS_MAX:
+        return _out_of_range("$.keys", "name", 1, limits.SET_KEYS_MAX, "keys", len(keys))
+    for position, key in enumerate(keys):
+        fault = _key(f"$.keys[{position}]", key)
+        if fault is not None:
+            return fault
+    if len(set(keys)) < len(keys):
+        return _invalid("$.keys", "names a key twice")
+    return None
 
 
 def _acquire_life(request: AcquireRequest, bounds: Leases) -> Problem | None:
@@ -180,9 +198,40 @@ def _renew(request: RenewRequest, bounds: Leases) -> Problem | None:
     if (request.lease_id is None) == (request.session_id is None):
         return _invalid("$.lease_id", "or session_id must be given, exactly one of them")
     if request.progress is not None:
-        return Problem("unsupported", "progress notes are not supported yet", {"path": "$.progress"})
+        if request.lease_id is None:
+            return _invalid("$.progress", "goes with a lease_id")
+        fault = _progress(request.progress)
+        if fault is not None:
+            return fault
     return (
         _optional_id("$.lease_id", request.lease_id)
+        or _optional_id("$.session_id", request.session_id)
+        or (None if request.ttl_ms is None else _ttl(request.ttl_ms, bounds))
+    )
+
+
+def _progress(note: ProgressNote) -> Problem | None:
+    return (
+        _text("$.progress.step", note.step, 0, limits.PROGRESS_STEP_BYTES_MAX)
+        or _text("$.progress.text", note.text, 0, limits.PROGRESS_TEXT_BYTES_MAX, plain=False)
+        or _number("$.progress.counter", note.counter, 0, limits.SEQ_MAX)
+    )
+
+
+def _park(request: ParkRequest, bounds: Leases) -> Problem | None:
+    return (
+        _id("$.lease_id", request.lease_id)
+        or (None if request.token is None else _token(request.token))
+        or _number("$.limit_ms", request.limit_ms, limits.PARK_MS_MIN, limits.PARK_MS_MAX, "ms")
+    )
+
+
+def _unpark(request: UnparkRequest, bounds: Leases) -> Problem | None:
+    if request.session_id is not None and request.ttl_ms is not None:
+        return _invalid("$.ttl_ms", "can't be given with session_id: the session has its own")
+    return (
+        _id("$.lease_id", request.lease_id)
+        or (None if request.token is None else _token(request.token))
         or _optional_id("$.session_id", request.session_id)
         or (None if request.ttl_ms is None else _ttl(request.ttl_ms, bounds))
     )
@@ -268,6 +317,11 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     AcquireRequest: _acquire,
     RenewRequest: _renew,
     ReleaseRequest: lambda request, bounds: _id("$.lease_id", request.lease_id),
+    HandoverRequest: lambda request, bounds: (
+        _id("$.lease_id", request.lease_id) or _id("$.to_session_id", request.to_session_id)
+    ),
+    ParkRequest: _park,
+    UnparkRequest: _unpark,
     AbandonRequest: lambda request, bounds: (
         _id("$.request_id", request.request_id) or _optional_id("$.session_id", request.session_id)
     ),

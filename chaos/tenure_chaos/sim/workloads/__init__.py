@@ -12,6 +12,9 @@ holding.py      hold, wait, keep: leases for their own sake
 guarding.py     commits in all modes, and the records
 registers.py    read, think, write outside the service
 shared.py       explicit sessions with several leases
+crowding.py     readers beside one another, writers among them, pools
+gathering.py    sets of keys
+passing.py      handing over, parking and taking up, progress
 programming.py  programs that use the whole client
 batching.py     many operations in one request
 looking.py      reads, also of replicas that lag

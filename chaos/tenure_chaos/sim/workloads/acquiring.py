@@ -20,7 +20,21 @@ async def acquire(
     """A handle, or None; then nothing is left, as far as the client can know. ``fields`` are of the body.
     Cancelling gives up, in a task of its own if need be.
     """
-    body: dict[str, Any] = {"key": key, "owner": program.client.name, **fields}
+    handles = await _acquire(program, {"key": key}, wait_s, session, fields)
+    return handles[0] if handles else None
+
+
+async def acquire_set(
+    program: Program, keys: list[str], *, wait_s: float = 0.0, session: Session | None = None, **fields: Any
+) -> list[Handle]:
+    """The same for several keys: a handle for each, or none."""
+    return await _acquire(program, {"keys": keys}, wait_s, session, fields)
+
+
+async def _acquire(
+    program: Program, what: dict[str, Any], wait_s: float, session: Session | None, fields: dict[str, Any]
+) -> list[Handle]:
+    body: dict[str, Any] = {**what, "owner": program.client.name, **fields}
     if session is not None:
         body["session_id"] = session.session_id
     else:
@@ -38,14 +52,15 @@ async def acquire(
         program.world.count("cancelled acquire")
         raise
     except TenureError:
-        return None
+        return []
     if answer.sent_at > began_at and wait_s:
         program.world.count("granted after waiting")
-    lease = msgspec.to_builtins(answer.value[0])
-    live_by = session or program.session(ttl_ms=lease["ttl_ms"])
-    handle = live_by.handle(lease, answer.sent_at)
-    handle.request_id = acquisition.request_id
-    return handle
+    leases = [msgspec.to_builtins(grant) for grant in answer.value]
+    live_by = session or program.session(ttl_ms=leases[0]["ttl_ms"])
+    handles = [live_by.handle(lease, answer.sent_at) for lease in leases]
+    for handle in handles:
+        handle.request_id = acquisition.request_id
+    return handles
 
 
 async def _undo(program: Program, session: Session, request: Request[Any]) -> None:

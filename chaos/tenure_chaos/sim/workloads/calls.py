@@ -17,6 +17,8 @@ A = TypeVar("A")
 
 TOLD_BY_A_REFUSAL: Final = (
     "reason",
+    "cause",
+    "key",
     "floor",
     "last_token",
     "last_seq",
@@ -107,6 +109,10 @@ class Caller:
             node = world.nodes[call.answered_by.removeprefix("http://")]
             record.session = f"{record.client} at {node.name} #{node.process.incarnation}"
         world.count(f"call {record.name} {outcome} {code}".strip())
+        if len(chain := record.answer.get("chain") or []) > 1:
+            world.count("chain of several seen")
+        if any(link["state"] == "parked" for link in chain):
+            world.count("parked lease seen in a chain")
         world.note(f"{record.client} {record.name} {record.asked} -> {outcome} {code} {record.answer}")
 
 

@@ -39,6 +39,8 @@ async def commit(program: Program, handle: Handle, **conditions: Any) -> CallRec
         body["seq"] = handle.seq
     else:
         body.pop("seq", None)
+    if handle.mode == "permit":
+        body["slot"] = handle.slot
     if program.chance(0.7):
         body["op_id"] = program.new_id("-op")
     began_at = program.world.loop.time()

@@ -7,7 +7,10 @@ from typing import Any
 from tenure import _requests
 from tenure._requests import Request
 from tenure_chaos.sim.workloads.calls import How
+from tenure_chaos.sim.workloads.crowding import CHANGING_POOL, POOL, READ_KEYS
 from tenure_chaos.sim.workloads.program import Program
+
+CROWDED = (*READ_KEYS, POOL, CHANGING_POOL)
 
 BY_KEY: tuple[Callable[[str], Request[Any]], ...] = (
     _requests.lease,
@@ -20,7 +23,7 @@ BY_KEY: tuple[Callable[[str], Request[Any]], ...] = (
 async def look(program: Program) -> None:
     """A few reads, one after another or at once."""
     for _ in range(program.rng.randint(1, 3)):
-        key = program.any_key()
+        key = program.rng.choice(CROWDED) if program.chance(0.2) else program.any_key()
         roll = program.rng.random()
         if roll < 0.40:
             await program.call(program.rng.choice(BY_KEY)(key), key=key)

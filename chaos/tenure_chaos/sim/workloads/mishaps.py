@@ -3,6 +3,7 @@
 from tenure import _requests
 from tenure_chaos.sim.workloads.calls import How
 from tenure_chaos.sim.workloads.committing import commit, mode_of
+from tenure_chaos.sim.workloads.looking import CROWDED
 from tenure_chaos.sim.workloads.program import Program
 
 NOBODYS = "nobodys-id"
@@ -22,7 +23,7 @@ async def mishap(program: Program) -> None:
     rng = program.rng
     roll = rng.random()
     if roll < 0.15 and program.world.options.breaks:
-        key = program.any_key()
+        key = program.rng.choice(CROWDED) if program.chance(0.2) else program.any_key()
         await program.call(_requests.break_(key=key, reason="simulated"), key=key)
     elif roll < 0.25:
         await _nobodys(program)

@@ -108,7 +108,7 @@ class RecordedCalls(Calls):
             asked["key"] = unquote(place)
         if request.name == "acquire":
             asked["wait_s"] = 0.0 if request.wait_until is None else request.wait_until - self.clock()
-            self._program.asked_for[asked["request_id"]] = asked["key"]
+            self._program.asked_for[asked["request_id"]] = asked.get("key") or asked["keys"][0]
         elif request.name == "abandon":
             asked["key"] = self._program.asked_for[asked["request_id"]]
         by_session = request.name == "renew" and "session_id" in asked

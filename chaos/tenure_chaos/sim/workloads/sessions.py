@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tenure import _requests
 from tenure._handle import HandleLife, State
 from tenure._validity import Validity
-from tenure_chaos.history import Belief, CallRecord
+from tenure_chaos.checkers.reading import place_of
+from tenure_chaos.history import DEFAULT_TENANT, Belief, CallRecord
 from tenure_chaos.sim.workloads.calls import USUALLY, How
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Handle:
         self.request_id = ""
         """Of the acquire; empty if it was one of a batch."""
         self.token: int = lease["token"]
+        self.mode: str = lease["mode"]
+        self.slot: int = lease["slot"]
+        place = place_of(lease, DEFAULT_TENANT)[1]
+        self.place = "" if place == self.key else place
         self.life = life
         self.belief: Belief | None = None
         self.record_revision: int | None = None
@@ -64,7 +69,14 @@ class Handle:
         if self.belief is None:
             world = self.program.world
             self.belief = Belief(
-                self.program.client.name, self.key, self.token, world.loop.time(), until, BY_OWN_CLOCK
+                self.program.client.name,
+                self.key,
+                self.token,
+                world.loop.time(),
+                until,
+                BY_OWN_CLOCK,
+                mode=self.mode,
+                place=self.place,
             )
             world.history.beliefs.append(self.belief)
         elif self.belief.why == BY_OWN_CLOCK:
@@ -76,6 +88,11 @@ class Handle:
         if self.belief is not None and self.belief.why == BY_OWN_CLOCK and now < self.belief.ended_at:
             self.belief.ended_at, self.belief.why = now, why
             self.program.world.count(f"belief ended: {why}")
+
+    def give_away(self, why: str) -> None:
+        """Stop acting under it for good, before anything is asked that ends it."""
+        self.life.release_begun(self.program.now)
+        self.stop_believing(why)
 
     def lost(self, reason: str) -> None:
         self.life.lost(reason, self.program.now)
@@ -109,7 +126,7 @@ class Handle:
 
 
 class Session:
-    """``session_id`` is empty for a private one, which lives and ends with its only lease."""
+    """``session_id`` is empty for a private one, which lives and ends with its only lease or its set."""
 
     def __init__(self, program: Program, *, ttl_ms: int, session_id: str = "") -> None:
         options = program.world.options
@@ -126,7 +143,7 @@ class Session:
     def handle(self, lease: dict[str, Any], sent_at: float) -> Handle:
         """An acquire was answered with a lease of the session: a new handle, or the one there is."""
         for handle in self.handles:
-            if handle.token == lease["token"]:
+            if (handle.lease_id, handle.token) == (lease["lease_id"], lease["token"]):
                 self.extend(sent_at, lease["expires_in_ms"], lease["ttl_ms"])
                 return handle
         life = HandleLife(validity=self.validity)
@@ -177,7 +194,7 @@ class Session:
     ) -> CallRecord:
         """One renewal, by the session's id or by a lease's, and what the handles make of the answer."""
         program = self.program
-        by = by or (None if self.session_id else self.handles[0])
+        by = by or (None if self.session_id else self._bearer())
         # Half of the time for each node, so that a second one can be asked within the attempt.
         changed = {} if ttl_ms is None else {"ttl_ms": ttl_ms}
         how = USUALLY if timeout_s is None else How(timeout_s, timeout_s / 2)
@@ -207,13 +224,17 @@ class Session:
             self.validity.renewal_failed(program.now, program.rng.random())
         return record
 
+    def _bearer(self) -> Handle:
+        """A lease by which a private session can be renewed: of a set one that is still held."""
+        return next((handle for handle in self.handles if handle.held()), self.handles[0])
+
     def keep(self) -> None:
         """Renew in the background from now on, as the client's renewer does."""
         self._keeper = self.program.begin(self._keep())
 
     async def _keep(self) -> None:
         program, validity = self.program, self.validity
-        while not self.over() and (self.session_id or self.handles[0].held()):
+        while not self.over() and (self.session_id or self._bearer().held()):
             if validity.renewal_due(program.now):
                 await self.renew(timeout_s=validity.renewal_begun(program.now))
                 program.world.count("renewed in the background")

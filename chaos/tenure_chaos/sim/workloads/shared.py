@@ -10,7 +10,7 @@ from tenure_chaos.sim.workloads.sessions import Session
 async def use_session(program: Program) -> None:
     """Open one, hold several keys in it for a while, and close it, or let it run out."""
     rng = program.rng
-    session = await _open(program)
+    session = await open_session(program)
     if session is None:
         return
     kept = program.chance(0.7)
@@ -30,7 +30,8 @@ async def use_session(program: Program) -> None:
     program.ended.extend(session.handles)
 
 
-async def _open(program: Program) -> Session | None:
+async def open_session(program: Program) -> Session | None:
+    """A session of its own; others may hand something over to it."""
     body = {"owner": program.client.name, "ttl_ms": program.any_ttl_ms()}
     record, answer, sent_at = await program.call(_requests.open_session(body), **body)
     if record.outcome != "ok":
@@ -38,6 +39,7 @@ async def _open(program: Program) -> Session | None:
     told = answer["session"]
     session = program.session(ttl_ms=told["ttl_ms"], session_id=told["session_id"])
     session.extend(sent_at, told["expires_in_ms"], told["ttl_ms"])
+    program.world.successors.append(session)
     return session
 
 

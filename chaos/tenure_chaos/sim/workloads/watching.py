@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tenure_chaos.checkers.reading import place_of
+from tenure_chaos.checkers.watch import said_of
 from tenure_chaos.history import DEFAULT_TENANT, Watch, Watched
+from tenure_chaos.sim.effects import plain
 from tenure_chaos.sim.loop import CURRENT, Process
 from tenure_chaos.sim.node import SimNode
 from tenure_chaos.sim.world import World
@@ -122,8 +125,19 @@ class Watcher:
         else:
             for event in told:
                 world.count(f"event {event.kind} told")
+                said = plain(event)
+                place, about = place_of(said)[1], said_of(said)
                 self._write(
-                    Watched(self.name, world.now(), event.revision, event.kind, event.key, event.token)
+                    Watched(
+                        self.name,
+                        world.now(),
+                        event.revision,
+                        event.kind,
+                        event.key,
+                        event.token,
+                        place,
+                        about,
+                    )
                 )
                 self._place = event.revision
         if self._rng.random() >= BLOCKED or self._subscription is None:

@@ -1,0 +1,101 @@
+"""Keys that more than one hold at a time, as readers or in slots, and sets of keys that go together."""
+
+from tenure_chaos.checkers.facts import Facts
+from tenure_chaos.checkers.queues import Waiter
+from tenure_chaos.checkers.reading import ENDINGS, Findings, Key, Wrong, key_of, leases_told, place_of
+
+
+def readers_and_writers_take_turns(facts: Facts) -> Findings:
+    """4: along the log a key is held by one writer, or by readers who all have one token, or by permits, and
+    never by two kinds of them.
+    """
+    held: dict[Key, dict[Key, tuple[str, int]]] = {}
+    looked = 0
+    for n, effect in enumerate(facts.effects):
+        for event in effect.events:
+            key = key_of(event)
+            if key not in facts.crowded:
+                continue
+            place, kind, now = place_of(event), event["kind"], (event.get("mode", ""), event["token"])
+            if kind == "granted":
+                looked += 1
+                beside = held.setdefault(key, {})
+                wrong = next((other for other in beside.values() if not _go_together(now, other)), None)
+                if wrong is not None:
+                    yield Wrong(
+                        f"effect {n} grants {key[1]} as {now[0]} {now[1]} beside {wrong[0]} {wrong[1]}", key
+                    )
+                beside[place] = now
+            elif kind == "unparked":
+                held.setdefault(key, {})[place] = now
+            elif kind in ENDINGS:
+                held.get(key, {}).pop(place, None)
+    return looked
+
+
+def _go_together(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    return one[0] == other[0] and (one[0] == "permit" or (one[0] == "shared" and one[1] == other[1]))
+
+
+def pools_keep_to_their_slots(facts: Facts) -> Findings:
+    """4: along the log no more permits of a pool are out than it has slots, each has a slot below their
+    number, and that number stays as it is while one is out.
+    """
+    asked = {(served.n, served.place): served.waiter for served in facts.served}
+    held: dict[Key, dict[Key, None]] = {}
+    slots: dict[Key, int] = {}
+    looked = 0
+    for n, effect in enumerate(facts.effects):
+        for event in effect.events:
+            key, place = key_of(event), place_of(event)
+            if event.get("mode") != "permit" or key not in facts.pools:
+                continue
+            if event["kind"] in ENDINGS:
+                held.get(key, {}).pop(place, None)
+            elif event["kind"] == "granted":
+                looked += 1
+                out = held.setdefault(key, {})
+                waiter = asked.get((n, place))
+                wanted = waiter.slots if waiter is not None else effect.fields.get("slots")
+                if effect.command == "Handover" and waiter is None:
+                    wanted = slots.get(key)
+                if wanted is None:
+                    continue  # To a waiter that isn't known.
+                if out and wanted != slots.get(key, wanted):
+                    yield Wrong(f"effect {n} makes {wanted} slots of {slots[key]} of {key[1]}, held", key)
+                elif len(out) >= wanted or not 0 <= event["slot"] < wanted:
+                    yield Wrong(f"effect {n} grants slot {event['slot']} of the {wanted} of {key[1]}", key)
+                slots[key] = wanted
+                out[place] = None
+    return looked
+
+
+def sets_are_granted_whole(facts: Facts) -> Findings:
+    """10: all keys of a set are granted in one entry, or none; and whoever asked for it is told of all."""
+    granted: dict[int, dict[tuple[str, ...], list[str]]] = {}
+    looked = 0
+    for served in facts.served:
+        keys = _keys_wanted(facts, served.n, served.waiter, direct=served.direct)
+        if len(keys) > 1 and served.sure:
+            granted.setdefault(served.n, {}).setdefault(keys, []).append(served.key[1])
+    for n, sets in granted.items():
+        for keys, got in sets.items():
+            looked += 1
+            if sorted(got) != sorted(keys):
+                tenant = facts.effects[n].events[0]["tenant"]
+                yield Wrong(
+                    f"effect {n} grants {', '.join(got)} of the set {', '.join(keys)}", (tenant, got[0])
+                )
+    for call in facts.answered("acquire"):
+        if call.asked.get("keys") and call.answer.get("status") == "granted":
+            looked += 1
+            told = [lease["key"] for lease in leases_told(call)]
+            if told != list(call.asked["keys"]):
+                yield Wrong(f"call {call.number} asked for {call.asked['keys']} and was told of {told}")
+    return looked
+
+
+def _keys_wanted(facts: Facts, n: int, waiter: Waiter | None, *, direct: bool) -> tuple[str, ...]:
+    if waiter is not None:
+        return waiter.keys
+    return tuple(facts.effects[n].fields["keys"]) if direct else ()
