@@ -285,3 +285,21 @@ def circles_close(monkeypatch: pytest.MonkeyPatch) -> None:
 def leases_never_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ends a lease but its holder."""
     monkeypatch.setattr(holding, "lease_live", lambda step, lease: True)
+
+
+def sets_are_granted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a set, those keys that are free are granted, one after another."""
+
+    def acquire(step: Step, asked: Acquire) -> Result:
+        if len(asked.keys) == 1:
+            return acquiring.acquire(step, asked)
+        granted = []
+        for key, lease_id in zip(asked.keys, asked.lease_ids, strict=True):
+            request_id = f"{asked.request_id} {key}"
+            one = replace(asked, keys=[key], lease_ids=[lease_id], request_id=request_id, wait=False)
+            result = acquiring.acquire(step, one)
+            if isinstance(result, Granted):
+                granted += result.grants
+        return Granted(granted, False, True)
+
+    handle(monkeypatch, Acquire, acquire)
