@@ -18,7 +18,7 @@ from model_scripts import scripts
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.types import ClusterTime
 
-EXAMPLES_MAX = 100
+EXAMPLES_MAX = 300
 """Within so many random histories a mutant must be caught. Most take fewer than five."""
 
 

@@ -19,6 +19,7 @@ from model_state import (
     REQUEST_MEMORY_MS,
     WAITER_SILENCE_MS,
     Row,
+    matching,
     waiter_item_id,
 )
 
@@ -222,6 +223,9 @@ class Writer:
             held = [row["key"] for row in self.rows(self.model.leases, tenant)]
             if held and choices.chance(40):
                 command["keys"] = [choices.pick(held)]
+            waits = matching(self.model.waiters, tenant=tenant, session_id=command["session_id"])
+            if waits and choices.chance(10):
+                command["keys"] = [choices.pick(choices.pick(waits)["keys"])]
         if how % 8 == 7 and how < 170:
             command["request_id"] = choices.pick(REQUESTS)
         elif how % 8 == 6 and how < 170:
@@ -516,7 +520,7 @@ def _weighted(*pairs: tuple[Callable[[Writer, Choices, str], Row], int]) -> list
 
 OPERATIONS = _weighted(
     (Writer.tick, 1),
-    (Writer.acquire, 18),
+    (Writer.acquire, 20),
     (Writer.claim, 5),
     (Writer.renew, 4),
     (Writer.release, 4),
