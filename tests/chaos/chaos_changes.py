@@ -359,12 +359,11 @@ def let_a_reader_come_to_a_writer(history: History) -> None:
 
 
 @change
-def leave_the_last_link_out_of_a_chain(history: History) -> None:
+def name_another_in_a_chain(history: History) -> None:
     for record in history.calls:
         chain = record.answer.get("chain") or []
-        states = [link["state"] for link in chain[-2:]]
-        if states == ["holding", "holding"] and record.asked.get("consistency") != "stale":
-            record.answer["chain"] = chain[:-1]
+        if len(chain) > 1 and record.asked.get("consistency") != "stale":
+            chain[-1]["owner"] = "somebody else"
             return
     raise NoPlace
 
