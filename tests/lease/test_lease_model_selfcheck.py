@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tenure_cluster.lease import commands, deadlock, holding
 from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
 from tenure_cluster.lease.machine import Applied
-from tenure_cluster.lease.results import Committed, Released, Renewed
+from tenure_cluster.lease.results import Committed, Lost, Released, Renewed
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
@@ -352,12 +352,7 @@ def set_is_passed_by_one_that_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def request_of_a_set_not_known(patch: pytest.MonkeyPatch) -> None:
-    right = holding.KeySet
-
-    def forgotten(*fields: Any) -> Any:
-        return replace(right(*fields), keys=["elsewhere", *fields[3][1:]])
-
-    patch.setattr(holding, "KeySet", forgotten)
+    replace_function(patch, "_replay_set", lambda step, key_set: Lost("unknown"))
 
 
 CLASSES: list[type[Unchecked]] = [
