@@ -303,3 +303,15 @@ def sets_are_granted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         return Granted(granted, False, True)
 
     handle(monkeypatch, Acquire, acquire)
+
+
+def readers_pass_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that comes joins those who read."""
+    is_free = acquiring._is_free
+
+    def free(step: Step, tenant: str, key: str, family: holding.Family, session_id: str | None) -> bool:
+        if family[0] == "shared" and step.table.holder(tenant, key) is not None:
+            return holding.has_room(step.table, tenant, key, family)
+        return is_free(step, tenant, key, family, session_id)
+
+    monkeypatch.setattr(acquiring, "_is_free", free)
