@@ -63,6 +63,8 @@ class StreamFirst:
     def __init__(self, http: Http) -> None:
         self._http = http
         self._streams: dict[str, _Stream] = {}
+        self._retired: set[_Stream] = set()
+        """Those that are asked nothing new, and are not closed yet."""
         self._opening: dict[str, asyncio.Task[_Stream | None]] = {}
         self._plain_until: dict[str, float] = {}
         _ALL.add(self)
@@ -91,6 +93,7 @@ class StreamFirst:
         finally:
             if failed and self._streams.get(attempt.url) is stream:
                 del self._streams[attempt.url]
+                self._retired = {one for one in self._retired if not one.is_gone} | {stream}
                 stream.retire()
                 self._http.turn(attempt.url)
             if stream.is_mute:
@@ -107,16 +110,18 @@ class StreamFirst:
         for task in opening:
             task.cancel()
         await asyncio.gather(*opening, return_exceptions=True)
-        streams, self._streams = list(self._streams.values()), {}
+        streams = [*self._streams.values(), *self._retired]
+        self._streams, self._retired = {}, set()
         await asyncio.gather(*(stream.close() for stream in streams))
         await self._http.close()
 
     def forked(self) -> None:
         """This is the child's copy: the connections are the parent's, and must not even be collected here."""
-        _left_to_the_parent.extend(self._streams.values())
-        for stream in self._streams.values():
+        streams = [*self._streams.values(), *self._retired]
+        _left_to_the_parent.extend(streams)
+        for stream in streams:
             stream.forked()
-        self._streams, self._opening = {}, {}
+        self._streams, self._retired, self._opening = {}, set(), {}
 
     def _go_plain(self, url: str) -> None:
         self._plain_until[url] = asyncio.get_running_loop().time() + PLAIN_S
@@ -147,6 +152,8 @@ class StreamFirst:
         if stream is None:
             self._go_plain(url)
         else:
+            if (before := self._streams.get(url)) is not None:
+                self._retired.add(before)  # it has ended by itself
             self._streams[url] = stream
 
     async def _open(self, url: str) -> _Stream | None:
@@ -313,6 +320,11 @@ class _Stream:
                 one.answer.exception()
         closing = self._loop.create_task(self._close())
         self._tasks.append(closing)
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it is left."""
+        return self.closed and all(task.done() for task in self._tasks)
 
     def retire(self) -> None:
         """Nothing new is asked over it. What is under way is waited for."""
