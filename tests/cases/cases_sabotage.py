@@ -250,15 +250,16 @@ def leases_end_in_the_listing_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def snapshots_lose_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot is made without its last session, and nothing else is wrong with it."""
-    dump = replica.dump
+    dump, rows_of = replica.dump, LeaseTable.rows_of
 
-    def incomplete(table: LeaseTable) -> Any:
-        sessions = table.sessions
-        table.sessions = dict(list(sessions.items())[:-1])
-        try:
-            return dump(table)
-        finally:
-            table.sessions = sessions
+    def rows(table: LeaseTable, section: str, **how: Any) -> Any:
+        of_section = rows_of(table, section, **how)
+        return list(of_section)[:-1] if section == "sessions" else of_section
+
+    def incomplete(*asked: Any, **how: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LeaseTable, "rows_of", rows)
+            return dump(*asked, **how)
 
     monkeypatch.setattr(replica, "dump", incomplete)
 
