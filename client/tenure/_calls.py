@@ -14,12 +14,18 @@ from tenure._options import Options, Transport
 from tenure._problems import NotFound
 from tenure._protocol import Answer, Call, Pause
 from tenure._requests import Request
+from tenure._stream import StreamFirst
 from tenure.errors import InvalidRequest
 
 A = TypeVar("A")
 
 FINISH_TIMEOUT_S: Final = 2.0
 """How long closing waits for work that its caller left behind."""
+
+
+def _over_the_network(options: Options) -> Transport:
+    http = Http(credential=options.credential, tls=options.tls)
+    return StreamFirst(http) if options.stream else http
 
 
 class Calls:
@@ -31,9 +37,7 @@ class Calls:
         self.clock = options.clock
         self.timeout_s = options.timeout_s
         self.attempt_timeout_s = options.attempt_timeout_s
-        self.http: Transport = (
-            options.transport() if options.transport else Http(credential=options.credential, tls=options.tls)
-        )
+        self.http: Transport = options.transport() if options.transport else _over_the_network(options)
         self._left_behind: set[asyncio.Task[Any]] = set()
         self._pid = os.getpid()
         self._closed = False

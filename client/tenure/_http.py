@@ -76,7 +76,7 @@ class Http:
         finally:
             pool.in_use -= 1
             if failed:
-                self._turns[attempt.url] = self._turns.get(attempt.url, 0) + 1
+                self.turn(attempt.url)
             if failed and self._pools.get(attempt.url) is pool:
                 del self._pools[attempt.url]
             if pool.in_use == 0 and self._pools.get(attempt.url) is not pool:
@@ -111,6 +111,16 @@ class Http:
             raise NoAnswer(_words(error)) from error
         finally:
             await pool.session.close()
+
+    def turn(self, url: str) -> None:
+        """A connection to the URL failed: let the next one begin with another of its addresses."""
+        self._turns[url] = self._turns.get(url, 0) + 1
+
+    def open(self, url: str) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        """A session with a connection of its own, and the headers that say who asks."""
+        credential = self._credential.get()
+        headers = {} if credential is None else {"Authorization": f"Bearer {credential}"}
+        return self._open(url, 1).session, headers
 
     async def close(self) -> None:
         pools, self._pools = list(self._pools.values()), {}
@@ -249,7 +259,8 @@ class _Progress:
 
 
 async def _note_connection(_session: object, context: SimpleNamespace, _params: object) -> None:
-    context.trace_request_ctx.connected = True
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx.connected = True
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

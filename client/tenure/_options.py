@@ -69,6 +69,8 @@ class Options:
     timeout_s: float = TIMEOUT_S
     attempt_timeout_s: float = ATTEMPT_TIMEOUT_S
     clock: Clock = now_s
+    stream: bool = True
+    """Whether to ask over streams where there are any."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for so many seconds before a call is tried again."""
     transport: Callable[[], Transport] | None = None
@@ -87,6 +89,7 @@ class Options:
         timeout_s: float = TIMEOUT_S,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         clock: Clock = now_s,
+        stream: bool = True,
     ) -> Options:
         """Raises InvalidRequest that names what is wrong."""
         if tls is not None and (ca_file or cert_file or key_file):
@@ -102,4 +105,5 @@ class Options:
                 raise InvalidRequest(detail=f"the certificate files can't be used: {error}") from error
         if tls is not None and not any(url.startswith("https:") for url in parse_endpoints(endpoints)):
             raise InvalidRequest(detail="certificates are given, but no endpoint begins with https://")
-        return cls(tuple(parse_endpoints(endpoints)), credential, tls, timeout_s, attempt_timeout_s, clock)
+        urls = tuple(parse_endpoints(endpoints))
+        return cls(urls, credential, tls, timeout_s, attempt_timeout_s, clock, stream)

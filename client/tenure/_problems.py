@@ -19,6 +19,10 @@ from tenure.errors import (
     TenureError,
 )
 
+CONTENT_TYPE: Final = "Content-Type"
+MSGPACK: Final = "application/msgpack"
+"""What an answer that came over a stream is."""
+
 Kind = Literal["answered", "not_executed", "unknown"]
 
 NOT_EXECUTED: Final = frozenset({"no_leader", "no_quorum", "shutting_down", "overloaded"})
@@ -58,11 +62,15 @@ def read_problem(status: int, headers: Mapping[str, str], body: bytes) -> Proble
     another server. A 5xx of such a thing leaves the outcome unknown, whatever it says."""
     members: dict[str, Any] = {}
     try:
-        members = msgspec.json.decode(body, type=dict[str, Any])
+        if headers.get(CONTENT_TYPE) == MSGPACK:
+            members = msgspec.msgpack.decode(body, type=dict[str, Any])
+        else:
+            members = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     request_id = headers.get("X-Request-Id", "")
-    retry_after_s = _seconds(headers.get("Retry-After"))
+    # A stream has no headers, so there it is a member.
+    retry_after_s = _seconds(headers.get("Retry-After") or members.pop("retry_after_s", None))
     code = members.pop("code", None)
     if not isinstance(code, str):
         kind: Kind = "unknown" if status >= 500 else "answered"
@@ -133,9 +141,9 @@ def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(value: Any) -> float | None:
     """Retry-After in seconds; its date form is not used by the cluster and is ignored."""
     try:
-        return max(0.0, float(text)) if text is not None else None
-    except ValueError:
+        return max(0.0, float(value)) if value is not None else None
+    except (TypeError, ValueError):
         return None

@@ -35,12 +35,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from tenure._endpoints import SUSPICION_S, Endpoints
-from tenure._problems import Problem, read_problem, refusal
+from tenure._problems import CONTENT_TYPE, MSGPACK, Problem, read_problem, refusal
 from tenure._requests import Request
 from tenure.errors import ClusterUnavailable, OutcomeUnknown
 
@@ -69,6 +69,10 @@ class Attempt:
     sent_at: float
     once: bool
     """Whatever happens, it must not be sent a second time behind the back of ``Call``."""
+    operation: str = ""
+    """Its name on a stream; empty if it has to be asked over a connection of its own."""
+    fields: Mapping[str, Any] | None = None
+    """What it is asked with there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,9 @@ class Call(Generic[A]):
             timeout_s=max(timeout_s, 0.001),
             sent_at=now,
             once=not self.request.repeatable,
+            # A poll has a connection of its own: that it breaks tells the cluster that nobody waits there.
+            operation="" if self.request.wait_until is not None else self.request.operation,
+            fields=self.request.named if self.request.body is None else self.request.body,
         )
 
     def _needed_s(self) -> float:
@@ -169,7 +176,7 @@ class Call(Generic[A]):
         refusal."""
         self._endpoints.hint(attempt.url, headers.get(LEADER_HEADER))
         if 200 <= status < 300:
-            return self._success(attempt, body)
+            return self._success(attempt, headers, body)
         problem = read_problem(status, headers, body)
         if problem.kind == "answered":
             self._endpoints.served(attempt.url)
@@ -184,9 +191,12 @@ class Call(Generic[A]):
         self._refused_for_now(attempt.url, now, problem)
         return None
 
-    def _success(self, attempt: Attempt, body: bytes) -> Answer[A]:
+    def _success(self, attempt: Attempt, headers: Mapping[str, str], body: bytes) -> Answer[A]:
         try:
-            value = msgspec.json.decode(body, type=self.request.answer)
+            if headers.get(CONTENT_TYPE) == MSGPACK:
+                value = msgspec.msgpack.decode(body, type=self.request.answer)
+            else:
+                value = msgspec.json.decode(body, type=self.request.answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             error_type = ClusterUnavailable if self.request.reads else OutcomeUnknown
             raise error_type(

@@ -51,6 +51,10 @@ class Request(Generic[A]):
     body: Mapping[str, Any] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     wait_until: float | None = None
+    operation: str = ""
+    """Its name on a stream; empty if it can't be asked there."""
+    named: Mapping[str, Any] = field(default_factory=dict)
+    """What a call without a body is asked with on a stream."""
 
     def target(self) -> str:
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
@@ -73,12 +77,23 @@ class Request(Generic[A]):
 def _post(
     name: str, answer: type[A], body: dict[str, Any], *, repeatable: bool, reads: bool = False
 ) -> Request[A]:
-    return Request(name, "POST", f"/v1/{name}", answer, repeatable, reads, _present(body))
+    return Request(name, "POST", f"/v1/{name}", answer, repeatable, reads, _present(body), operation=name)
 
 
-def _read(name: str, answer: type[A], path: str, query: Mapping[str, object] | None = None) -> Request[A]:
-    sent = {key: str(value) for key, value in (query or {}).items() if value is not None and value != ""}
-    return Request(name, "GET", path, answer, True, True, None, sent)
+def _read(
+    name: str,
+    answer: type[A],
+    path: str,
+    query: Mapping[str, object] | None = None,
+    *,
+    operation: str = "",
+    named: Mapping[str, Any] | None = None,
+) -> Request[A]:
+    given = {key: value for key, value in (query or {}).items() if value is not None and value != ""}
+    sent = {key: str(value) for key, value in given.items()}
+    return Request(
+        name, "GET", path, answer, True, True, None, sent, operation=operation, named=named or given
+    )
 
 
 def _present(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +117,7 @@ def acquire(body: dict[str, Any], wait_until: float | None = None) -> Request[an
         False,
         sent,
         wait_until=wait_until,
+        operation="acquire",
     )
 
 
@@ -165,40 +181,72 @@ def commit(body: dict[str, Any]) -> Request[answers.Accepted]:
 
 
 def lease(key: str) -> Request[answers.LeaseInfo]:
-    return _read("get", answers.LeaseInfo, f"/v1/leases/{_part(key)}")
+    path = f"/v1/leases/{_part(key)}"
+    return _read("get", answers.LeaseInfo, path, operation="get_lease", named={"key": key})
 
 
 def leases(
     *, prefix: str = "", limit: int | None = None, after: str | None = None, owner: str | None = None
 ) -> Request[answers.LeasePage]:
     query = {"prefix": prefix, "limit": limit, "after": after, "owner": owner}
-    return _read("list", answers.LeasePage, "/v1/leases", query)
+    return _read("list", answers.LeasePage, "/v1/leases", query, operation="list_leases")
 
 
 def queue(key: str) -> Request[answers.Queue]:
-    return _read("queue", answers.Queue, f"/v1/queues/{_part(key)}")
+    path = f"/v1/queues/{_part(key)}"
+    return _read("queue", answers.Queue, path, operation="queue", named={"key": key})
 
 
 def record(key: str) -> Request[answers.Record]:
-    return _read("record", answers.Record, f"/v1/records/{_part(key)}")
+    path = f"/v1/records/{_part(key)}"
+    return _read("record", answers.Record, path, operation="get_record", named={"key": key})
 
 
 def delete_record(key: str, *, if_revision: int | None = None) -> Request[dict[str, Any]]:
     query = {} if if_revision is None else {"if_revision": str(if_revision)}
     path = f"/v1/records/{_part(key)}"
-    return Request("delete_record", "DELETE", path, dict[str, Any], if_revision is not None, query=query)
+    named = {"key": key} if if_revision is None else {"key": key, "if_revision": if_revision}
+    return Request(
+        "delete_record",
+        "DELETE",
+        path,
+        dict[str, Any],
+        if_revision is not None,
+        query=query,
+        operation="delete_record",
+        named=named,
+    )
 
 
 def open_session(body: dict[str, Any]) -> Request[answers.SessionAnswer]:
-    return Request("open_session", "POST", "/v1/sessions", answers.SessionAnswer, True, False, _present(body))
+    return Request(
+        "open_session",
+        "POST",
+        "/v1/sessions",
+        answers.SessionAnswer,
+        True,
+        False,
+        _present(body),
+        operation="open_session",
+    )
 
 
 def session(session_id: str) -> Request[answers.SessionAnswer]:
-    return _read("session", answers.SessionAnswer, f"/v1/sessions/{_part(session_id)}")
+    path = f"/v1/sessions/{_part(session_id)}"
+    named = {"session_id": session_id}
+    return _read("session", answers.SessionAnswer, path, operation="get_session", named=named)
 
 
 def close_session(session_id: str) -> Request[dict[str, Any]]:
-    return Request("close_session", "DELETE", f"/v1/sessions/{_part(session_id)}", dict[str, Any], True)
+    return Request(
+        "close_session",
+        "DELETE",
+        f"/v1/sessions/{_part(session_id)}",
+        dict[str, Any],
+        True,
+        operation="close_session",
+        named={"session_id": session_id},
+    )
 
 
 def cluster() -> Request[answers.Cluster]:

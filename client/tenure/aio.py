@@ -64,6 +64,7 @@ def connect(
     tls: ssl.SSLContext | None = None,
     timeout: float = TIMEOUT_S,
     attempt_timeout: float = ATTEMPT_TIMEOUT_S,
+    stream: bool = True,
 ) -> Client:
     """A client of the cluster at ``endpoints``, comma-separated URLs or a list; ``async with`` closes it.
     No I/O happens here, except that certificate files are read.
@@ -71,7 +72,9 @@ def connect(
     Any node will do; the more are named, the more may be down. ``credential`` is a string, a path of a file
     that is read again when it changes, or a function that gives it. ``ca_file``, ``cert_file`` and
     ``key_file`` (PEM) or a context in ``tls`` are for https endpoints. ``timeout`` is how many seconds a
-    call is tried, ``attempt_timeout`` how many at one node. Raises InvalidRequest that names what is wrong.
+    call is tried, ``attempt_timeout`` how many at one node. Calls share one connection to a node where its
+    streams can be reached, and are plain HTTP requests elsewhere, or with ``stream=False`` everywhere. Raises
+    InvalidRequest that names what is wrong.
     """
     return Client(
         Options.of(
@@ -83,6 +86,7 @@ def connect(
             tls=tls,
             timeout_s=timeout,
             attempt_timeout_s=attempt_timeout,
+            stream=stream,
         )
     )
 

@@ -50,6 +50,7 @@ def connect_sync(
     tls: ssl.SSLContext | None = None,
     timeout: float = TIMEOUT_S,
     attempt_timeout: float = ATTEMPT_TIMEOUT_S,
+    stream: bool = True,
 ) -> SyncClient:
     """As ``connect``, for threads; ``with`` closes it."""
     return SyncClient(
@@ -62,6 +63,7 @@ def connect_sync(
             tls=tls,
             timeout_s=timeout,
             attempt_timeout_s=attempt_timeout,
+            stream=stream,
         )
     )
 

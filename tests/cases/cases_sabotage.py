@@ -250,15 +250,16 @@ def leases_end_in_the_listing_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def snapshots_lose_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot is made without its last session, and nothing else is wrong with it."""
-    dump = replica.dump
+    dump, rows_of = replica.dump, LeaseTable.rows_of
 
-    def incomplete(table: LeaseTable) -> Any:
-        sessions = table.sessions
-        table.sessions = dict(list(sessions.items())[:-1])
-        try:
-            return dump(table)
-        finally:
-            table.sessions = sessions
+    def rows(table: LeaseTable, section: str, **how: Any) -> Any:
+        of_section = rows_of(table, section, **how)
+        return list(of_section)[:-1] if section == "sessions" else of_section
+
+    def incomplete(*asked: Any, **how: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LeaseTable, "rows_of", rows)
+            return dump(*asked, **how)
 
     monkeypatch.setattr(replica, "dump", incomplete)
 
@@ -285,3 +286,33 @@ def circles_close(monkeypatch: pytest.MonkeyPatch) -> None:
 def leases_never_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ends a lease but its holder."""
     monkeypatch.setattr(holding, "lease_live", lambda step, lease: True)
+
+
+def sets_are_granted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a set, those keys that are free are granted, one after another."""
+
+    def acquire(step: Step, asked: Acquire) -> Result:
+        if len(asked.keys) == 1:
+            return acquiring.acquire(step, asked)
+        granted = []
+        for key, lease_id in zip(asked.keys, asked.lease_ids, strict=True):
+            request_id = f"{asked.request_id} {key}"
+            one = replace(asked, keys=[key], lease_ids=[lease_id], request_id=request_id, wait=False)
+            result = acquiring.acquire(step, one)
+            if isinstance(result, Granted):
+                granted += result.grants
+        return Granted(granted, False, True)
+
+    handle(monkeypatch, Acquire, acquire)
+
+
+def readers_pass_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that comes joins those who read."""
+    is_free = acquiring._is_free
+
+    def free(step: Step, tenant: str, key: str, family: holding.Family, session_id: str | None) -> bool:
+        if family[0] == "shared" and step.table.holder(tenant, key) is not None:
+            return holding.has_room(step.table, tenant, key, family)
+        return is_free(step, tenant, key, family, session_id)
+
+    monkeypatch.setattr(acquiring, "_is_free", free)

@@ -1,7 +1,7 @@
-"""Holders beside one another, and waiters in a circle."""
+"""Holders beside one another, sets of keys, and waiters in a circle."""
 
 import pytest
-from cases_sabotage import any_reader_renews_all, circles_close, tries_queue
+from cases_sabotage import any_reader_renews_all, circles_close, sets_are_granted_in_parts, tries_queue
 
 from tenure_chaos.sim.stage import Missed, Stage, perform, play
 
@@ -29,8 +29,7 @@ async def a_reader_dies_beside_a_live_one(stage: Stage) -> None:
 
 def test_a_live_readers_renewal_keeps_no_dead_one() -> None:
     """T15: a renewal touches only what its session owns."""
-    # The rules over a history know exclusive holders only.
-    perform(a_reader_dies_beside_a_live_one)
+    play(a_reader_dies_beside_a_live_one)
 
 
 def test_a_renewal_for_all_readers_keeps_the_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +56,7 @@ async def tries_at_a_full_pool(stage: Stage) -> None:
 
 def test_tries_at_a_full_pool_stop_nobody() -> None:
     """T42: a try that fails leaves nothing, so the next permit that comes free is granted at once."""
-    perform(tries_at_a_full_pool)
+    play(tries_at_a_full_pool)
 
 
 def test_tries_that_queue_at_a_full_pool_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +94,57 @@ def test_a_circle_that_is_not_looked_for_closes(monkeypatch: pytest.MonkeyPatch)
     circles_close(monkeypatch)
     with pytest.raises(AssertionError, match="both wait for ever"):
         play(two_sessions_want_each_others_keys)
+
+
+async def a_set_finds_one_of_its_keys_held(stage: Stage) -> None:
+    leader = await stage.start()
+    a, b, c = stage.actor("A"), stage.actor("B"), stage.actor("C")
+    two = await a.acquire("two", ttl_ms=60_000)
+    tried = await b.try_acquire_set(["one", "two", "three"], ttl_ms=60_000)
+    assert tried.code == "held", "part of a set was granted"
+    assert tried.answer["key"] == "two"
+    assert await b.holder("one") is None
+    waiting = b.begin(b.try_acquire_set(["one", "two", "three"], ttl_ms=60_000, wait_s=60))
+    await stage.until(lambda: stage.events("queue_joined", "three"), "the set waits")
+    # Until all of them are free it keeps none of them from others, but not for ever.
+    assert (await (await c.acquire("one", ttl_ms=60_000)).release()).ok
+    stage.kill(leader)
+    await stage.leader()
+    assert (await two.release()).ok
+    granted = await stage.within(3.0, waiting, "the set is granted")
+    assert [lease["key"] for lease in granted.answer["leases"]] == ["one", "two", "three"]
+    [(of_one, _)] = stage.events("granted", "one")[1:]
+    [(of_two, _)] = stage.events("granted", "two")[1:]
+    assert of_one is of_two, "the keys of a set were granted in more than one entry"
+
+
+def test_a_set_of_keys_is_granted_whole_or_not_at_all() -> None:
+    """T48: a set is one entry, and its caller is left with nothing or with all of it, over a change of leader
+    too."""
+    play(a_set_finds_one_of_its_keys_held)
+
+
+def test_a_set_that_is_granted_in_parts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets_are_granted_in_parts(monkeypatch)
+    with pytest.raises(AssertionError, match="part of a set was granted"):
+        play(a_set_finds_one_of_its_keys_held)
+
+
+async def two_sets_want_the_same_keys_in_different_orders(stage: Stage) -> None:
+    await stage.start()
+    a, b, c = stage.actor("A"), stage.actor("B"), stage.actor("C")
+    held = await c.acquire("one", ttl_ms=60_000)
+    ahead = a.begin(a.try_acquire_set(["one", "two"], ttl_ms=TTL_MS, wait_s=60))
+    await stage.until(lambda: stage.events("queue_joined", "two"), "the first set waits")
+    behind = b.begin(b.try_acquire_set(["two", "one"], ttl_ms=TTL_MS, wait_s=60))
+    await stage.until(lambda: len(stage.events("queue_joined", "two")) == 2, "both sets wait")
+    assert (await held.release()).ok
+    first = await stage.within(1.0, ahead, "the first set is granted")
+    assert len(first.answer["leases"]) == 2
+    second = await stage.within(TTL_MS / 1000 + 2.0, behind, "the second set is granted")
+    assert [lease["key"] for lease in second.answer["leases"]] == ["two", "one"]
+
+
+def test_two_sets_in_different_orders_make_no_circle() -> None:
+    """T56: sets are taken as a whole, so whoever came first has all and the other comes next."""
+    play(two_sets_want_the_same_keys_in_different_orders)

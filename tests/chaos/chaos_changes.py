@@ -278,8 +278,9 @@ def let_a_node_forget_a_record(history: History) -> None:
 def let_a_handle_believe_for_ever(history: History) -> None:
     for belief in history.beliefs:
         facts = Facts(history)
-        own = facts.life((belief.tenant, belief.key), belief.token)
-        later = facts.by_key[belief.tenant, belief.key][-1]
+        place = (belief.tenant, belief.place or belief.key)
+        own = facts.life(place, belief.token)
+        later = facts.by_key[place][-1]
         if own is not None and own.ending in ("released", "expired") and later is not own:
             belief.ended_at = float("inf")
             return
@@ -300,3 +301,79 @@ def elect_two_leaders_in_a_term(history: History) -> None:
     if not history.elected:
         raise NoPlace
     history.elected.append(dataclasses.replace(history.elected[-1], node="another"))
+
+
+@change
+def drop_an_acknowledged_handover(history: History) -> None:
+    drop(history, Facts(history).attribution.told[call(history, "handover").number])
+
+
+@change
+def drop_an_acknowledged_parking(history: History) -> None:
+    drop(history, Facts(history).attribution.told[call(history, "park").number])
+
+
+@change
+def drop_an_acknowledged_taking_up(history: History) -> None:
+    drop(history, Facts(history).attribution.told[call(history, "unpark").number])
+
+
+@change
+def park_for_another_limit(history: History) -> None:
+    n = find(history, lambda effect: effect.result == "Parked")
+    edit(history, n, fields={**history.effects[n].fields, "limit_ms": 123})
+
+
+@change
+def hand_over_to_another_session(history: History) -> None:
+    n = find(history, lambda effect: effect.result == "HandedOver")
+    edit(history, n, fields={**history.effects[n].fields, "to_session_id": "another"})
+
+
+@change
+def take_a_key_out_of_a_set(history: History) -> None:
+    n = find(history, lambda effect: effect.command == "Acquire" and has(effect, "granted", "granted"))
+    history.effects[n].events[1]["key"] = "another"
+
+
+@change
+def give_a_slot_twice(history: History) -> None:
+    n = find(history, lambda effect: any(event.get("slot") for event in effect.events if is_grant(event)))
+    for event in history.effects[n].events:
+        event["slot"] = 0
+
+
+def is_grant(event: dict[str, Any]) -> bool:
+    return bool(event["kind"] == "granted")
+
+
+@change
+def let_a_reader_come_to_a_writer(history: History) -> None:
+    for life in Facts(history).lives:
+        if life.mode == "shared" and life.joined:
+            for event in history.effects[life.began].events:
+                if is_grant(event) and event["owner"] == life.owner:
+                    event["mode"] = "exclusive"
+            return
+    raise NoPlace
+
+
+@change
+def name_another_in_a_chain(history: History) -> None:
+    for record in history.calls:
+        chain = record.answer.get("chain") or []
+        if len(chain) > 1 and record.asked.get("consistency") != "stale":
+            chain[-1]["owner"] = "somebody else"
+            return
+    raise NoPlace
+
+
+@change
+def let_progress_be_told_never(history: History) -> None:
+    for life in Facts(history).lives:
+        if len(life.signs) > 2 and life.ended_ms > life.signs[0][1]:
+            for n, _ in life.signs[1:]:
+                left = tuple(event for event in history.effects[n].events if event["kind"] != "progress")
+                edit(history, n, events=left)
+            return
+    raise NoPlace

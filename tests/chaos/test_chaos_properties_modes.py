@@ -245,6 +245,17 @@ def test_each_slot_of_a_pool_is_guarded_for_itself() -> Story:
     return story
 
 
+@keeps(7)
+def test_a_free_key_that_was_broken_again_and_again_is_written_to() -> Story:
+    story = Story()
+    story.release(story.acquire("a", "k"))
+    for _ in range(4):
+        story.effect("Break", {"key": "k", "reason": "because", "actor": "default"}, "Broken", {"leases": []})
+        story.call("b", "break", {"key": "k"}, answer={"broken": []})
+    story.commit(story.acquire("c", "k"), "x")
+    return story
+
+
 @breaks(7)
 def test_a_parked_lease_commits() -> Story:
     story = Story()

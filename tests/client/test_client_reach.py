@@ -142,7 +142,7 @@ async def test_a_credential_from_a_string_a_file_and_a_function(tmp_path: Path) 
         await use(node.url, credential="of-string")
         assert set(node.credentials) == {"Bearer of-string"}
         node.credentials.clear()
-        async with tenure.connect(node.url, credential=path) as client:
+        async with tenure.connect(node.url, credential=path, stream=False) as client:
             await client.get(KEY)
             path.write_text("of-new-file\n")
             await client.get(KEY)
@@ -150,7 +150,7 @@ async def test_a_credential_from_a_string_a_file_and_a_function(tmp_path: Path) 
             await client.get(KEY)
         assert node.credentials == ["Bearer of-file", "Bearer of-new-file", "Bearer of-new-file"]
         node.credentials.clear()
-        async with tenure.connect(node.url, credential=lambda: next(issued)) as client:
+        async with tenure.connect(node.url, credential=lambda: next(issued), stream=False) as client:
             await client.get(KEY)
             await client.get(KEY)
         assert node.credentials == ["Bearer of-function-0", "Bearer of-function-1"]

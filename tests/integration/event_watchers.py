@@ -18,6 +18,8 @@ from raw_http import HttpConnection, NoAnswer, NotSent, request_bytes
 EVENT: Final = re.compile(rb"id: (\d+)\nevent: (\w+)\ndata: ([^\n]*)\n\n")
 NOTICES: Final = frozenset({b"bookmark", b"gap", b"shutting_down"})
 BATCH_S: Final = 0.02
+RESTS_EVERY: Final = 4
+"""Batches, of which one tells of more than leases that come and go."""
 
 
 class LiveWatcher:
@@ -28,6 +30,7 @@ class LiveWatcher:
         self.prefix = prefix
         self.revisions: list[int] = []
         self.checksums: list[int] = []
+        self.kinds: set[str] = set()
         self.place = 0
         """What it goes on after: an event's revision or a bookmark's."""
         self.connections = 0
@@ -78,6 +81,7 @@ class LiveWatcher:
                     self.faults.append(f"{self.name} was told {revision} after {self.place}")
                 self.revisions.append(revision)
                 self.checksums.append(zlib.crc32(found[3]))
+                self.kinds.add(kind.decode())
             elif kind == b"gap":
                 self.gaps += 1
                 return data[end:]  # what was missed is asked for elsewhere
@@ -111,7 +115,8 @@ class DeafWatcher:
 
 
 class EventLoad:
-    """Leases that come and go, so many events a second, for as long as there is a leader."""
+    """Leases that come and go, so many events a second, for as long as there is a leader. Now and then one of
+    them tells of progress, and rests for a moment."""
 
     def __init__(self, nodes: Sequence[LiveNode], events_per_s: int) -> None:
         self.batches_s: list[float] = []
@@ -130,7 +135,15 @@ class EventLoad:
             next_s = max(next_s + BATCH_S, loop.time() - 1)
             await asyncio.sleep(max(0.0, next_s - loop.time()))
             self._number += 1
-            ops: list[dict[str, object]] = [{"op": "release", "lease_id": lease_id} for lease_id in held]
+            ops: list[dict[str, object]] = []
+            if held and self._number % RESTS_EVERY == 0:
+                note = {"step": "load", "counter": self._number}
+                ops += [
+                    {"op": "renew", "lease_id": held[0], "progress": note},
+                    {"op": "park", "lease_id": held[0], "limit_ms": 60_000},
+                    {"op": "unpark", "lease_id": held[0]},
+                ]
+            ops += [{"op": "release", "lease_id": lease_id} for lease_id in held]
             ops += [
                 {
                     "op": "acquire",
@@ -152,7 +165,7 @@ class EventLoad:
                 continue
             self.batches_s.append(time.monotonic() - sent_s)
             results = json.loads(answer.body).get("results", [])
-            held = [result["lease"]["lease_id"] for result in results if "lease" in result]
+            held = [result["lease"]["lease_id"] for result in results if result.get("result") == "granted"]
 
     def check_alive(self) -> None:
         if self._task.done():

@@ -180,7 +180,7 @@ async def test_a_grant_that_came_while_waiting_is_confirmed_by_a_fresh_renewal(
 ) -> None:
     """T2: the time of a grant counts from the send, and that of a poll was long ago when it is answered."""
     held = await client.acquire(key, owner="a", ttl=30)
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as waiter:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as waiter:
         relay.losing = False
         at_once = await waiter.acquire(f"{key}/free", owner="b", ttl=4, wait=20)
         assert relay.paths == ["/v1/acquire"]
@@ -260,7 +260,7 @@ async def test_a_wait_goes_on_after_its_connection_was_broken(
     """The cluster takes a broken connection for a caller that has gone; a caller that is still there queues
     anew."""
     held = await client.acquire(key, owner="a", ttl=30)
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as waiter:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as waiter:
         relay.losing = False
         task = asyncio.create_task(waiter.acquire(key, owner="b", ttl=10, wait=20))
         await until("the waiter", lambda: waiting(client, key))
@@ -282,7 +282,7 @@ async def test_an_acquire_whose_answer_is_lost_finds_its_grant_by_asking_again(
     dev: DevProcess, client: Client, key: str
 ) -> None:
     """Never a second grant, and never "not acquired"."""
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as losing:
         task = asyncio.create_task(losing.acquire(key, owner="a", ttl=30))
         await until("a lost answer", relay.lost_one)
         first = await client.get(key)
@@ -296,7 +296,7 @@ async def test_an_acquire_whose_answer_is_lost_finds_its_grant_by_asking_again(
 async def test_an_acquire_whose_outcome_stays_unknown_says_so_and_ends_nothing_that_its_id_can_find(
     dev: DevProcess, client: Client, key: str
 ) -> None:
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, timeout=0.5) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False, timeout=0.5) as losing:
         with pytest.raises(tenure.OutcomeUnknown):
             await losing.acquire(key, owner="a", ttl=30, request_id=f"{key}-r")
     held = await client.get(key)
@@ -306,7 +306,7 @@ async def test_an_acquire_whose_outcome_stays_unknown_says_so_and_ends_nothing_t
 
 
 async def test_an_acquire_and_its_taking_back_keep_to_the_time_given(dev: DevProcess, key: str) -> None:
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, timeout=1.0) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False, timeout=1.0) as losing:
         began = time.monotonic()
         with pytest.raises(tenure.OutcomeUnknown):
             await losing.acquire(key, owner="a", ttl=30)
@@ -330,7 +330,7 @@ async def test_a_commit_whose_answer_is_lost_is_answered_as_the_first_time(
     dev: DevProcess, client: Client, key: str
 ) -> None:
     grant = await client.acquire(key, owner="a", ttl=30)
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as losing:
         commit = losing.commit(key, lease_id=grant.lease_id, token=grant.token, mode="once", value="v")
         task = asyncio.create_task(commit)
         await until("a lost answer", relay.lost_one)
@@ -346,7 +346,7 @@ async def test_a_break_whose_answer_is_lost_is_not_made_twice(
     dev: DevProcess, client: Client, key: str
 ) -> None:
     await client.acquire(key, owner="a", ttl=30)
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as losing:
         with pytest.raises(tenure.OutcomeUnknown):
             await losing.break_(key, reason="test")
         assert relay.paths == ["/v1/break"]
@@ -358,7 +358,7 @@ async def test_a_release_whose_answer_is_lost_never_touches_a_later_lease(
 ) -> None:
     """T37."""
     grant = await client.acquire(key, owner="a", ttl=30)
-    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url) as losing:
+    async with Losing(dev.urls[0]) as relay, tenure.connect(relay.url, stream=False) as losing:
         task = asyncio.create_task(losing.release(grant.lease_id))
 
         await until("a lost answer", relay.lost_one)

@@ -212,6 +212,9 @@ async def wait_and_release(nodes: AnyNode, name: str, serving: Serving) -> None:
             break
         assert status == 202, (name, status, answer)
     serving.served.append((name, answer["lease"]["token"]))
-    while len(serving.served) >= serving.goal and serving.goal < WAITERS:
-        await asyncio.sleep(0.005)
+
+    async def goes_on() -> bool:
+        return len(serving.served) < serving.goal or serving.goal == WAITERS
+
+    await until(goes_on, 60.0, "the queue to go on", 0.005)
     await nodes.ok("release", lease_id=answer["lease"]["lease_id"])

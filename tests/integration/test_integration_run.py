@@ -117,7 +117,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_command(dev: DevProcess, key: str) -> 
             "--",
             "sh",
             "-c",
-            "read line; echo got $line; cat",
+            "read line; echo got $line; exec cat",
         ],
         stdin=terminal,
         stdout=terminal,

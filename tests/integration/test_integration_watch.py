@@ -90,6 +90,7 @@ async def test_watchers_are_told_everything_once_and_in_order_through_kills_of_l
             for revision, checksum in zip(watcher.revisions, watcher.checksums, strict=True):
                 assert reference.get(revision, checksum) == checksum, (watcher.name, revision)
         assert sum(watcher.connections for watcher in watchers) > len(watchers)
+        assert watchers[0].kinds >= {"granted", "released", "progress", "parked", "unparked"}
         figures = {
             "watchers": WATCHERS,
             "kills": KILLS,

@@ -19,6 +19,7 @@ from model_state import (
     REQUEST_MEMORY_MS,
     WAITER_SILENCE_MS,
     Row,
+    matching,
     waiter_item_id,
 )
 
@@ -222,6 +223,9 @@ class Writer:
             held = [row["key"] for row in self.rows(self.model.leases, tenant)]
             if held and choices.chance(40):
                 command["keys"] = [choices.pick(held)]
+            waits = matching(self.model.waiters, tenant=tenant, session_id=command["session_id"])
+            if waits and choices.chance(10):
+                command["keys"] = [choices.pick(choices.pick(waits)["keys"])]
         if how % 8 == 7 and how < 170:
             command["request_id"] = choices.pick(REQUESTS)
         elif how % 8 == 6 and how < 170:
@@ -281,15 +285,29 @@ class Writer:
     def renew(self, choices: Choices, tenant: str) -> Row:
         command: Row = {"op": "renew", "lease_id": None, "session_id": None, "ttl_ms": None}
         command["progress"] = None
-        if choices.chance(30):
-            step = choices.pick(["plan", "write"])
-            command["progress"] = {"step": step, "text": "", "counter": choices.pick([0, 1, self.minted])}
+        if choices.chance(40):
+            return self.tell_progress(choices, tenant, command)
         if choices.chance(25):
             command["ttl_ms"] = choices.pick(TTLS_MS)
         if choices.chance(35):
             command["session_id"] = self.some_session_to_keep(choices, tenant)
         else:
             command["lease_id"] = self.some_lease_id(choices, tenant)
+        return command
+
+    def tell_progress(self, choices: Choices, tenant: str, command: Row) -> Row:
+        """Something new, or what was said before."""
+        command["lease_id"] = self.some_lease_id(choices, tenant)
+        counter = choices.pick([0, 1, self.minted])
+        command["progress"] = {"step": choices.pick(["plan", "write"]), "text": "", "counter": counter}
+        told = [row for row in self.rows(self.model.leases, tenant) if row["progress"] is not None]
+        if told and choices.chance(40):
+            row = choices.pick(told)
+            command["lease_id"] = row["lease_id"]
+            if choices.chance(60):
+                command["progress"] = {name: row["progress"][name] for name in ("step", "text", "counter")}
+        if choices.chance(5):
+            command |= {"lease_id": None, "session_id": self.some_session_to_keep(choices, tenant)}
         return command
 
     def release(self, choices: Choices, tenant: str) -> Row:
@@ -397,7 +415,17 @@ class Writer:
         }
 
     def close_session(self, choices: Choices, tenant: str) -> Row:
-        return {"op": "close_session", "session_id": self.some_session_to_keep(choices, tenant)}
+        session_id = self.some_session_to_keep(choices, tenant)
+        if choices.chance(50):
+            session_id = self.busiest_session(tenant) or session_id
+        return {"op": "close_session", "session_id": session_id}
+
+    def busiest_session(self, tenant: str) -> str | None:
+        """The explicit session that holds and waits for most."""
+        rows = self.rows(self.model.leases, tenant) + self.rows(self.model.waiters, tenant)
+        present = [row["session_id"] for row in self.rows(self.model.sessions, tenant) if not row["private"]]
+        busy = {name: sum(row["session_id"] == name for row in rows) for name in present}
+        return max(busy, key=lambda name: busy[name]) if busy else None
 
     def expire(self, choices: Choices, tenant: str) -> Row:
         """The reaper's batch: what is due, or a few items that are not, no longer, or not quite."""
@@ -432,12 +460,29 @@ class Writer:
             past = choices.pick(given)
             heirs = [row for row in self.rows(self.model.leases, tenant) if row["key"] == past["key"]]
             lease_id, to = past["lease_id"], choices.pick(heirs)["session_id"] if heirs else to
+        elif choices.chance(75):
+            lease_id, to = self.wanted_by_who_waits(choices, tenant) or (lease_id, to)
         return {
             "op": "handover",
             "lease_id": lease_id,
             "to_session_id": to,
             "new_lease_id": self.mint("h"),
         }
+
+    def wanted_by_who_waits(self, choices: Choices, tenant: str) -> tuple[str, str] | None:
+        """A lease, and a session that waits for one who waits for that lease; so circles come about."""
+        leases = self.rows(self.model.leases, tenant)
+        waiters = [row for row in self.rows(self.model.waiters, tenant) if not row["private"]]
+        found = [
+            (lease["lease_id"], last["session_id"])
+            for first in waiters
+            for lease in leases
+            for between in leases
+            for last in waiters
+            if lease["key"] in first["keys"] and between["session_id"] == first["session_id"]
+            if between["key"] in last["keys"]
+        ]
+        return choices.pick(found) if found else None
 
     def park(self, choices: Choices, tenant: str) -> Row:
         lease_id = self.some_lease_id(choices, tenant)
@@ -475,7 +520,7 @@ def _weighted(*pairs: tuple[Callable[[Writer, Choices, str], Row], int]) -> list
 
 OPERATIONS = _weighted(
     (Writer.tick, 1),
-    (Writer.acquire, 18),
+    (Writer.acquire, 20),
     (Writer.claim, 5),
     (Writer.renew, 4),
     (Writer.release, 4),
@@ -484,9 +529,9 @@ OPERATIONS = _weighted(
     (Writer.commit, 8),
     (Writer.delete_record, 1),
     (Writer.open_session, 4),
-    (Writer.close_session, 1),
+    (Writer.close_session, 2),
     (Writer.expire, 4),
-    (Writer.handover, 2),
+    (Writer.handover, 3),
     (Writer.park, 2),
     (Writer.unpark, 3),
 )

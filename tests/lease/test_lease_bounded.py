@@ -62,6 +62,40 @@ def test_a_hundred_sets_that_wait_for_the_same_keys_are_looked_at_once_in_an_ent
     machine.check()
 
 
+def test_a_set_is_looked_at_again_when_the_key_that_it_lacked_comes_free_in_the_same_entry(
+    world: World,
+) -> None:
+    """The leases of a session are ended, and their keys served, one after the other."""
+    world.open("s", ttl_ms=600_000)
+    for key in "abc":
+        world.acquire(key, session="s")
+    world.acquire(keys=["a", "b", "c"], owner="set", wait=True, ttl_ms=600_000)
+    world.close("s")
+    assert world.kinds() == ["released"] * 3 + ["granted"] * 3
+    assert [world.holder(key) for key in "abc"] == ["set"] * 3
+
+
+def test_what_was_known_of_the_head_of_a_queue_is_looked_at_again_when_a_set_has_left_it(
+    world: World,
+) -> None:
+    """Two sets let the others pass, then one. The writer behind them must not be passed by the set after it,
+    although before it two were, in the same entry."""
+    world.acquire("b", "reader", mode="shared", ttl_ms=600_000)
+    world.acquire("y2", ttl_ms=600_000)
+    for key in "xyz":
+        world.acquire(key, lease=key, ttl_ms=2_000)
+    world.acquire(keys=["b", "x"], owner="first", wait=True, mode="shared")
+    world.acquire(keys=["b", "y", "y2"], owner="second", wait=True, mode="shared")
+    world.acquire("b", "writer", wait=True)
+    world.acquire(keys=["b", "z"], owner="last", wait=True, mode="shared")
+    world.wait(2_000)
+    deadlines = {item.id: item for item in world.table.due(world.now_ms, 10)}
+    assert world.expire([deadlines["y"], deadlines["x"], deadlines["z"]]) == results.Done(3)
+    assert world.holder("x") == "first"
+    assert world.queue("b") == ["second", "writer", "last"]
+    assert world.holder("z") is None
+
+
 def test_of_many_readers_an_entry_lets_in_a_bounded_number_and_the_reaper_goes_on_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

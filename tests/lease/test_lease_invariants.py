@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease.machine import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
-from tenure_cluster.lease.types import Guard
+from tenure_cluster.lease.types import Guard, LeaseLife, Progress
 
 
 def change(section: str, name: str, **fields: Any) -> Callable[[LeaseTable], None]:
@@ -30,6 +30,10 @@ def remove(section: str, name: str) -> Callable[[LeaseTable], None]:
         del rows[ref]
 
     return apply
+
+
+def rest(lease_id: str, **fields: Any) -> Callable[[LeaseTable], None]:
+    return change("leases", lease_id, life=LeaseLife(**fields))
 
 
 def add_second_holder(table: LeaseTable) -> None:
@@ -74,6 +78,23 @@ BROKEN: dict[str, tuple[Callable[[LeaseTable], None], str]] = {
     "a record without a guard": (remove("keys", "k"), "guard"),
     "a record above the floor": (change("records", "k", token=99), "floor"),
     "a request with two fates": (change("leases", "a", request_id="r0"), "two fates"),
+    "a session that is closed and goes on": (change("sessions", "s", closed=True), "closed"),
+    "a lease that nobody can take up again": (
+        rest("b", parked_ttl_ms=9, scope=None),
+        "session or its request",
+    ),
+    "a lease of an explicit session that is parked": (rest("b", parked_ttl_ms=9, scope="s"), "session"),
+    "a parked lease that must show progress": (
+        rest("a", parked_ttl_ms=9, scope="", progress_ms=5, progress_deadline_ms=9),
+        "nobody demands",
+    ),
+    "a term for progress that nobody demands": (rest("a", progress_deadline_ms=9), "nobody demands"),
+    "progress that is demanded without a term": (rest("a", progress_ms=5), "no term"),
+    "a term for progress that is too long": (
+        rest("a", progress_ms=5, progress_deadline_ms=10**9),
+        "too long",
+    ),
+    "progress in the future": (rest("a", progress=Progress("plan", "", 1, 10**9, 0)), "future"),
     "a memory from the future": (change("ended", "gone", ended_ms=10**9), "order of time"),
 }
 

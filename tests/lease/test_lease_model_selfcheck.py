@@ -7,21 +7,20 @@ what catches it is the comparison: the model, the rules of the ledger, or the se
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import Phase, find, given, settings
 from model_compare import Comparison
+from model_mutants import QUICK, Patch, Unchecked, histories_until_caught, replace_function
 from model_rules import Diverged
 from model_scripts import scripts
 from msgspec.structs import replace
 
 from tenure_cluster.lease import commands, deadlock, holding
 from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
-from tenure_cluster.lease.machine import Applied, LeaseMachine
-from tenure_cluster.lease.results import Committed, Released, Renewed
+from tenure_cluster.lease.machine import Applied
+from tenure_cluster.lease.results import Committed, Lost, Released, Renewed
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
@@ -35,20 +34,7 @@ from tenure_cluster.lease.types import (
     Waiter,
 )
 
-EXAMPLES_MAX = 100
-"""Within so many random histories a mutant must be caught. Most take fewer than five."""
-
 SHRUNK_STEPS_MAX = 6
-
-
-class Unchecked(LeaseMachine):
-    """A machine that does not check itself, to be broken by subclasses."""
-
-    def check(self) -> None:
-        pass
-
-    def now_ms(self, at_ms: ClusterTime) -> ClusterTime:
-        return max(at_ms, self.table.time_ms)
 
 
 class TokenResetOnRelease(Unchecked):
@@ -161,18 +147,6 @@ class ForgetsRequestsInSnapshot(Unchecked):
         super().__init__(table)
         while self.table.ended:
             self.table.forget_ended()
-
-
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-def replace_function(patch: pytest.MonkeyPatch, name: str, wrong: Callable[..., object]) -> None:
-    """Put another function in place of one of the machine's, wherever it was imported by name."""
-    modules = [module for path, module in sys.modules.items() if path.startswith("tenure_cluster.lease.")]
-    users = [module for module in modules if hasattr(module, name)]
-    assert users, f"the machine has no function {name} any more: this mutant must be written anew"
-    for module in users:
-        patch.setattr(module, name, wrong)
 
 
 def session_not_checked_again_at_the_grant(patch: pytest.MonkeyPatch) -> None:
@@ -378,12 +352,7 @@ def set_is_passed_by_one_that_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def request_of_a_set_not_known(patch: pytest.MonkeyPatch) -> None:
-    right = holding.KeySet
-
-    def forgotten(*fields: Any) -> Any:
-        return replace(right(*fields), keys=["elsewhere", *fields[3][1:]])
-
-    patch.setattr(holding, "KeySet", forgotten)
+    replace_function(patch, "_replay_set", lambda step, key_set: Lost("unknown"))
 
 
 CLASSES: list[type[Unchecked]] = [
@@ -431,35 +400,6 @@ PATCHES: list[Patch] = [
     set_is_passed_by_one_that_waits,
     request_of_a_set_not_known,
 ]
-
-QUICK = settings(
-    max_examples=EXAMPLES_MAX,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-def histories_until_caught(make: Callable[..., LeaseMachine]) -> int | None:
-    """How many random histories it took to tell a machine from the model; None if it was not told."""
-    played = 0
-
-    @QUICK
-    @given(scripts())
-    def agrees(script: list[bytes]) -> None:
-        nonlocal played
-        played += 1
-        Comparison(make).play(script)
-
-    try:
-        agrees()
-    except Diverged as found:
-        if not isinstance(found.__cause__, Diverged):
-            raise  # The mutant stumbled over its own code, which tells nothing of the comparison.
-        return played
-    return None
 
 
 @pytest.mark.parametrize("mutant", CLASSES)

@@ -43,6 +43,18 @@ def test_renewals_alone_do_not_keep_a_lease_that_demands_progress(world: World) 
     assert [(event.kind, event.detail) for event in world.events] == [("expired", "no_progress")]
 
 
+def test_however_often_progress_is_told_the_lease_stands_in_the_calendar_once(world: World) -> None:
+    world.acquire("k", lease="one", ttl_ms=600_000, progress_ms=20_000)
+    for counter in range(100):
+        world.wait(100)
+        world.renew("one", progress=("work", "", counter))
+    buckets = world.table.deadlines.progress._buckets
+    assert sum(len(bucket) for bucket in buckets.values()) == 1
+    world.wait(20_000)
+    (item,) = [item for item in world.table.due(world.now_ms, 10) if item.kind == "progress"]
+    assert item.id == "one"
+
+
 def test_a_lease_that_shows_no_progress_takes_nothing_else_of_its_session_with_it(world: World) -> None:
     world.open("s", ttl_ms=60_000)
     world.acquire("k", session="s", progress_ms=1_000)

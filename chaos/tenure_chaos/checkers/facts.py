@@ -268,6 +268,8 @@ class Facts:
         if life.lease_id != lease["lease_id"]:
             life.lease_id, life.session_id = lease["lease_id"], by
             life.request_id, life.grace_ms = lease["request_id"], lease["grace_ms"]
+            # Of a waiter that wasn't known for sure the log says here alone what it had asked for.
+            life.progress_ms = life.progress_ms or (lease.get("life") or {}).get("progress_ms", 0)
             self._lease_is_known(life)
         elif effect.result == "Unparked" and life.began == n:
             life.session_id = by

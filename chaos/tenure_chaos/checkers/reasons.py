@@ -88,7 +88,7 @@ def lost_leases_are_over(facts: Facts) -> Findings:
                 continue
             if not facts.over(life, last):
                 yield Wrong(f"call {call.number} was told that {life.name} is over, which held", life.key)
-            elif not _ended_so(life, call.answer.get("reason"), last):
+            elif not call.asked.get("whole_set") and not _ended_so(life, call.answer.get("reason"), last):
                 yield Wrong(
                     f"call {call.number} was told that {life.name} is over, {call.answer['reason']}, but it "
                     f"had {life.ending} {life.detail}".rstrip(),
@@ -116,7 +116,10 @@ def lost_in_the_log_is_over(facts: Facts) -> Findings:
         life = facts.life_of_lease(effect.fields["tenant"], effect.fields["lease_id"] or "", n)
         if life is None:
             continue
-        if not facts.over(life, n) or not _ended_so(life, effect.result_fields["reason"], n):
+        # Of a whole set it is said what became of its first key.
+        of_set = effect.fields.get("whole_set")
+        rightly = of_set or _ended_so(life, effect.result_fields["reason"], n)
+        if not facts.over(life, n) or not rightly:
             yield Wrong(
                 f"effect {n} answers that {life.name} is over, {effect.result_fields['reason']}: it is not",
                 life.key,

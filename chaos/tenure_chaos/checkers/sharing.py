@@ -72,20 +72,21 @@ def pools_keep_to_their_slots(facts: Facts) -> Findings:
 
 def sets_are_granted_whole(facts: Facts) -> Findings:
     """10: all keys of a set are granted in one entry, or none; and whoever asked for it is told of all."""
-    granted: dict[int, dict[tuple[str, ...], list[str]]] = {}
+    seen: set[tuple[int, str, tuple[str, ...]]] = set()
     looked = 0
     for served in facts.served:
         keys = _keys_wanted(facts, served.n, served.waiter, direct=served.direct)
-        if len(keys) > 1 and served.sure:
-            granted.setdefault(served.n, {}).setdefault(keys, []).append(served.key[1])
-    for n, sets in granted.items():
-        for keys, got in sets.items():
-            looked += 1
-            if sorted(got) != sorted(keys):
-                tenant = facts.effects[n].events[0]["tenant"]
-                yield Wrong(
-                    f"effect {n} grants {', '.join(got)} of the set {', '.join(keys)}", (tenant, got[0])
-                )
+        place = (served.n, served.owner, keys)
+        if len(keys) < 2 or not served.sure or place in seen:
+            continue
+        seen.add(place)
+        looked += 1
+        events = facts.effects[served.n].events
+        got = [
+            event["key"] for event in events if (event["kind"], event["owner"]) == ("granted", served.owner)
+        ]
+        if not set(keys) <= set(got):
+            yield Wrong(f"effect {served.n} grants {', '.join(got)} of the set {', '.join(keys)}", served.key)
     for call in facts.answered("acquire"):
         if call.asked.get("keys") and call.answer.get("status") == "granted":
             looked += 1

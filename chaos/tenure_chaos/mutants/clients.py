@@ -10,8 +10,8 @@ DEADLINE_FROM_THE_RECEIPT = Mutant(
     (
         Edit(
             "tenure._protocol:Call.received",
-            "return self._success(attempt, body)",
-            "return Answer(self._success(attempt, body).value, now)",
+            "return self._success(attempt, headers, body)",
+            "return Answer(self._success(attempt, headers, body).value, now)",
         ),
     ),
     profiles.CLOSE_TO_THE_END,

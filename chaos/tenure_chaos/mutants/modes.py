@@ -137,7 +137,7 @@ PARK_COMES_LATE = Mutant(
             "if False:",
         ),
     ),
-    {**profiles.HANDS, "duplicate_request": "0.3", "faults": "duplicate requests,slow link"},
+    {**profiles.HANDS, "work": "rest", "keys": "6", "duplicate_request": "0.6", "faults": "slow link"},
 )
 
 UNPARK_KEEPS_THE_TOKEN = Mutant(

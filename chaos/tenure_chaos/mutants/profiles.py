@@ -39,9 +39,12 @@ LEADERS_LEFT_BEHIND: Final = {
     "keys": "1",
     "think_s": "0.02",
     "ttl_ms": "1000",
+    "nodes": "5",
+    "heartbeat_ms": "300",
+    "fault_gap_s": "3",
     "faults": "isolate leader",
 }
-"""Leaders that do not know yet that there is another."""
+"""Leaders that do not know yet that there is another, for longer than they usually do."""
 
 OUTCOMES_UNKNOWN: Final = {
     **_BUSY,

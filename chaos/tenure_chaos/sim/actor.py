@@ -127,6 +127,11 @@ class Actor:
         body = {"key": key, "owner": self.name, "request_id": self.new_request_id(), **fields}
         return await self.begin(self._acquire(body, wait_s))
 
+    async def try_acquire_set(self, keys: list[str], *, wait_s: float = 0.0, **fields: Any) -> Said:
+        """The same for a set of keys."""
+        body = {"keys": keys, "owner": self.name, "request_id": self.new_request_id(), **fields}
+        return await self.begin(self._acquire(body, wait_s))
+
     async def _acquire(self, body: dict[str, Any], wait_s: float) -> Said:
         wait_until = self.now + wait_s if wait_s else None
         while True:

@@ -13,6 +13,7 @@ from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
+    NO_LIFE,
     FencingToken,
     Key,
     KeyState,
@@ -114,6 +115,8 @@ def _check_session(table: LeaseTable, session: Session, waiting: set[SessionRef]
     ref = (session.tenant, session.session_id)
     if session.ttl_ms <= 0:
         _broken(f"session {session.session_id!r} has no TTL")
+    if session.closed and session.deadline_ms > table.time_ms:
+        _broken(f"session {session.session_id!r} is closed and goes on")
     if ref in table.expired_sessions:
         _broken(f"session {session.session_id!r} is live and remembered as expired")
     if session.private and bool(table.lease_count(*ref)) == (ref in waiting):
@@ -135,6 +138,9 @@ def _lease_fault(table: LeaseTable, lease: Lease) -> str:
         return "was granted in the future"
     if not 0 <= lease.claim_deadline_ms <= table.time_ms + limits.CLAIM_WINDOW_MS:
         return "has a claim window that is too long"
+    fault = _life_fault(table, lease, session) if lease.life is not None else ""
+    if fault:
+        return fault
     state = table.keys.get((lease.tenant, lease.key))
     if state is None and lease.mode == "permit":
         return "is of a pool without state"
@@ -149,6 +155,24 @@ def _lease_fault(table: LeaseTable, lease: Lease) -> str:
             return "is in another mode than its key"
         if state.blocked_until_ms and lease.mode == "exclusive":
             return "holds a key in its grace period"
+    return ""
+
+
+def _life_fault(table: LeaseTable, lease: Lease, session: Session) -> str:
+    """What is wrong with how a lease rests, or tells of its progress."""
+    life = lease.life or NO_LIFE
+    if life.progress is not None and life.progress.at_ms > table.time_ms:
+        return "told of progress in the future"
+    runs = life.progress_ms > 0 and not lease.parked and not lease.claim_deadline_ms
+    if runs != (life.progress_deadline_ms > 0):
+        return "has no term for its progress, or one that nobody demands"
+    if life.progress_deadline_ms > table.time_ms + life.progress_ms:
+        return "has a term for its progress that is too long"
+    if lease.parked:
+        if lease.mode == "shared" or lease.in_set or lease.claim_deadline_ms:
+            return "is parked and can't be"
+        if not session.private or life.scope is None:
+            return "is parked, and its session or its request is not known"
     return ""
 
 

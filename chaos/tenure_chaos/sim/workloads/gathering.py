@@ -18,6 +18,11 @@ async def gather(program: Program) -> None:
     if session is not None:
         session.keep()
     handles = await acquire_set(program, chosen, wait_s=wait_s, session=session, owner=program.new_id("-as"))
+    if handles and session is not None and program.chance(0.5):
+        # A second one beside the first: others may do the same the other way round.
+        handles += await acquire_set(
+            program, rng.sample(keys, 2), wait_s=10.0, session=session, owner=program.new_id("-as")
+        )
     if handles:
         program.world.count("set of keys had")
         await _use(program, handles)

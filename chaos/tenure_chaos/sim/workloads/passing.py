@@ -146,11 +146,11 @@ async def progress(program: Program) -> None:
     if handle is None:
         return
     counter = 0
-    diligent = program.chance(0.5)
+    diligent, careless = program.chance(0.5), program.chance(0.3)
     for _ in range(rng.randint(1, 8)):
         pause = rng.choice((0.2, 0.4)) if diligent else rng.choice((0.3, 0.6, 1.1))
         await program.sleep(progress_ms / 1000 * pause * rng.random())
-        if program.stopping or not handle.held():
+        if program.stopping or not (handle.held() or careless):
             break
         roll = rng.random()
         counter += roll < 0.6 or diligent

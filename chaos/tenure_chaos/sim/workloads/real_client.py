@@ -140,6 +140,9 @@ class SimAcquisition(Acquisition):
     def _begin_anew(self) -> None:
         super()._begin_anew()
         self._request_id = self._program.new_id()
+        if self._body.get("mode") == "shared":
+            # Events name a reader by its owner alone, and the first grant may not have ended yet.
+            self._body["owner"] = f"{self._body['owner']}'"
         self._program.world.count("acquire begun anew")
 
 
