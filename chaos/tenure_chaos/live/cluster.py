@@ -152,8 +152,10 @@ class LiveCluster:
     def majority(self) -> int:
         return len(self.nodes) // 2 + 1
 
-    def configure(self, route: Callable[[str, str], str]) -> None:
-        """Write every node's configuration."""
+    def configure(self, route: Callable[[str, str], str], public: Callable[[str], str] | None = None) -> None:
+        """Write every node's configuration. ``route(from, to)`` is where one node dials another, ``public``
+        the URL at which clients are told to find a node, by default its own."""
+        http = public or (lambda name: self.nodes[name].http)
         for node in self.nodes.values():
             config = Config(
                 cluster_id=CLUSTER_ID,
@@ -163,7 +165,8 @@ class LiveCluster:
                 peer=Peer(listen=node.peer),
                 members={
                     other.name: Member(
-                        peer=node.peer if other is node else route(node.name, other.name), http=other.http
+                        peer=node.peer if other is node else route(node.name, other.name),
+                        http=http(other.name),
                     )
                     for other in self.nodes.values()
                 },
@@ -231,6 +234,7 @@ class LiveCluster:
         if not node.running:
             return True
         assert node.process is not None
+        node.may_end = node.starts
         node.process.terminate()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while node.running and time.monotonic() < deadline:

@@ -22,11 +22,19 @@ T = TypeVar("T")
 BOTH: Final[tuple[Stream, Stream]] = ("upstream", "downstream")
 
 
+class NoLines(Exception):
+    """There are no proxies where some were to be used."""
+
+
 class Network:
     """Not to be used from two event loops."""
 
-    def __init__(self, server: Server, nodes: Iterable[str], clients: Iterable[str]) -> None:
+    def __init__(
+        self, server: Server, nodes: Iterable[str], clients: Iterable[str], *, peers: bool = True
+    ) -> None:
+        """``peers``: there are lines between the nodes."""
         self.server = server
+        self._peers = peers
         self.nodes = tuple(nodes)
         self.clients = tuple(clients)
         self._listen: dict[str, str] = {}
@@ -37,14 +45,16 @@ class Network:
     # -- lines
 
     def peer_lines(self) -> Iterator[str]:
-        return (f"{a}>{b}" for a in self.nodes for b in self.nodes if a != b)
+        return (f"{a}>{b}" for a in self.nodes for b in self.nodes if a != b and self._peers)
 
     def client_lines(self, client: str = "", node: str = "") -> list[str]:
         """Of one client, or to one node, or all."""
         return [f"{c}>{n}" for c in self.clients for n in self.nodes if client in ("", c) and node in ("", n)]
 
     def between(self, some: Iterable[str], others: Iterable[str]) -> list[str]:
-        """The lines between two groups of nodes, both ways."""
+        """The lines between two groups of nodes, both ways. Raises NoLines."""
+        if not self._peers:
+            raise NoLines("the lines between the nodes don't go through proxies")
         some, others = list(some), list(others)
         return [line for a in some for b in others for line in (f"{a}>{b}", f"{b}>{a}")]
 
@@ -52,10 +62,15 @@ class Network:
         """Where the line is entered."""
         return self._listen[line]
 
-    async def open(self, upstream: Callable[[str, str], str]) -> None:
-        """Make all proxies. ``upstream(from, to)`` is the real address at the end of a line."""
-        lines = [*self.peer_lines(), *self.client_lines()]
-        ports = free_ports(len(lines))
+    def addresses(self) -> dict[str, str]:
+        """Of all lines."""
+        return dict(self._listen)
+
+    async def open(self, upstream: Callable[[str, str], str], *, first_port: int | None = None) -> None:
+        """Make all proxies. ``upstream(from, to)`` is the real address at the end of a line. Ports are free
+        ones, or those from ``first_port`` on: first the clients' lines, then those between the nodes."""
+        lines = [*self.client_lines(), *self.peer_lines()]
+        ports = free_ports(len(lines)) if first_port is None else range(first_port, first_port + len(lines))
         wanted = []
         for line, port in zip(lines, ports, strict=True):
             a, _, b = line.partition(">")

@@ -31,8 +31,8 @@ LOOK_S: Final = 0.1
 
 OUTCOMES: Final = ("ok", "refused", "unavailable", "unknown", "pending")
 
-Strikes = Callable[[Bench], Awaitable[None]]
-"""What strikes while there is work; it is cancelled at the end."""
+Strikes = Callable[[Bench], Awaitable[bool | None]]
+"""What strikes while there is work; it is cancelled at the end. True: that was all, and the run may end."""
 
 
 @dataclass
@@ -130,6 +130,7 @@ def _task(bench: Bench, name: str, registers: tuple[str, int]) -> Task:
         registers=registers,
         output=str(bench.directory / f"{name}.jsonl"),
         programs=bench.options.programs,
+        mutant=bench.options.mutant,
         watches={"c1": [""], "c2": ["k0"]}.get(name, []),
     )
 
@@ -149,7 +150,7 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     until = bench.now() + bench.options.seconds
     await asyncio.wait((striking,), timeout=bench.options.seconds)
     left_s = until - bench.now()
-    if striking.done() and not striking.cancelled() and striking.exception() is None and left_s > 0:
+    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
         await asyncio.sleep(left_s)
     striking.cancel()
     [ended] = await asyncio.gather(striking, return_exceptions=True)
