@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import signal
 import sys
 import time
 import urllib.error
@@ -59,25 +58,10 @@ def serve(file: Path, first_port: int | None, api_port: int, proxies: Choice, lo
                 if a in chaos.nodes:
                     click.echo(f"{a} must dial {b} at {address}")
             click.echo(f"orders: http://127.0.0.1:{api_port}")
-            asyncio.run(_serve(Api(chaos, network), api_port))
+            asyncio.run(Api(chaos, network).serve(api_port))
     except (NotACluster, NoServer, ProxyError, OSError) as error:
         click.echo(f"tenure-chaos proxy: {error}", err=True)
         sys.exit(2)
-
-
-async def _serve(api: Api, port: int) -> None:
-    from aiohttp import web
-
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    runner = web.AppRunner(api.app(), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        await ended.wait()
-    finally:
-        await runner.cleanup()
 
 
 @proxy.command(

@@ -13,6 +13,7 @@ client, slow (latency_ms, jitter_ms), pause, kill, kill leader; those that take 
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -121,6 +122,19 @@ class Api:
             ]
         )
         return app
+
+    async def serve(self, port: int) -> None:
+        """Take orders on 127.0.0.1 until SIGINT or SIGTERM. Raises OSError if the port can't be had."""
+        ended = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        runner = web.AppRunner(self.app(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+            await ended.wait()
+        finally:
+            await runner.cleanup()
 
     async def _show(self, request: web.Request) -> web.Response:
         return web.json_response(
