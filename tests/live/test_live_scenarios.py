@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tenure_chaos.cli import main
 from tenure_chaos.live import scenarios
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.faults import BY_NAME, KINDS
+from tenure_chaos.live.faults import BY_NAME, KINDS, table
 from tenure_chaos.live.faults.kind import Fault
 from tenure_chaos.live.nemesis import Nemesis
 from tenure_chaos.live.options import LiveOptions
@@ -164,3 +164,8 @@ def test_what_can_not_be_run_is_refused_with_words(arguments: list[str], complai
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert complaint in result.output
+
+
+def test_the_page_lists_every_fault_as_it_is() -> None:
+    text = table.PAGE.read_text(encoding="utf-8")
+    assert table.page(text) == text, "python -m tenure_chaos.live.faults.table"
