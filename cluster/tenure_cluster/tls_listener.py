@@ -66,7 +66,7 @@ class TlsListener:
         """Those under way, the oldest first."""
         self._ended = asyncio.Event()
 
-    async def listen(self, host: str, port: int, *, backlog: int = 100) -> None:
+    async def listen(self, host: str, port: int, *, backlog: int = 1_024) -> None:
         """Begin to accept. Raises OSError if the address cannot be had."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
