@@ -100,9 +100,7 @@ def compare(seen: Series, unseen: Series) -> dict[str, float]:
         "rate_seen_per_s": round(statistics.median(one.rate for one, _ in rounds), 1),
         "rate_unseen_per_s": round(statistics.median(other.rate for _, other in rounds), 1),
         "rate_ratio": round(statistics.median(one.rate / other.rate for one, other in rounds), 3),
-        "leader_cpu_ratio": round(
-            statistics.median(one.leader_us / other.leader_us for one, other in rounds), 3
-        ),
+        "leader_cpu_ratio": round(statistics.median(cpu), 3),
     }
 
 
