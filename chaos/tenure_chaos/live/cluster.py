@@ -34,6 +34,8 @@ SNAPSHOT_ENTRIES: Final = 1_000
 
 EXIT_DAMAGED: Final = 4
 EXIT_FATAL: Final = 70
+GOOD_ENDS: Final = frozenset((0, -signal.SIGKILL, EXIT_DAMAGED, EXIT_FATAL))
+"""How a process may end by a fault: it was killed, or it stopped itself because it must."""
 
 
 class NodeUnreachable(Exception):
@@ -250,7 +252,8 @@ class LiveCluster:
         """Take note of processes that have ended by themselves."""
         for node in self.nodes.values():
             if node.process is not None and node.process.poll() is not None:
-                self._ended(node, expected=node.starts <= node.may_end)
+                good = node.process.returncode in GOOD_ENDS
+                self._ended(node, expected=good and node.starts <= node.may_end)
 
     def _ended(self, node: LiveNode, *, expected: bool) -> None:
         assert node.process is not None

@@ -30,5 +30,7 @@ class LiveOptions:
     """Mean time from the end of a fault to the beginning of the next, in the random mode."""
     at_once: int = 2
     """Most faults that are on at a time, in the random mode."""
+    leader_bound_s: float = 15.0
+    """After healing there must be a leader within this; a machine with much else to do may need more."""
     proxies: Choice = "any"
     mutant: str = ""

@@ -144,7 +144,7 @@ async def _look_for_ever(cluster: LiveCluster) -> None:
 
 async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     work = work_options(bench.options)
-    history = History(clock_rate_bound=work.clock_rate_bound, leader_bound_s=work.leader_bound_s)
+    history = History(clock_rate_bound=work.clock_rate_bound, leader_bound_s=bench.options.leader_bound_s)
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
