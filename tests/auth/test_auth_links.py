@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
 from auth_kit import HOST, LONG_AGO, RELOAD_MS, Pki, dialling, now, stranger, until
 
 from tenure_cluster.auth.authority import Issued
@@ -124,6 +125,14 @@ async def test_two_nodes_link_and_hear_each_other(pki: Pki) -> None:
             assert second.told.consensus == [("n1", wire.Vote(3))]
         await until(lambda: second.told.gone == ["n1"], "the end of the link")
     assert first.told.links == [("n2", True)]
+
+
+def test_they_do_so_on_the_faster_event_loop_as_well(pki: Pki, tmp_path: Path) -> None:
+    """Its TLS is another implementation than asyncio's."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_two_nodes_link_and_hear_each_other(pki))
+        runner.run(test_a_peer_of_the_cluster_that_says_who_it_is_is_welcome(pki, tmp_path))
+        runner.run(test_a_peer_that_is_not_read_from_holds_back_what_is_sent_and_gets_it_afterwards(pki))
 
 
 async def test_what_was_written_before_a_stop_arrives(pki: Pki) -> None:
@@ -282,3 +291,45 @@ async def test_strangers_that_say_nothing_keep_no_peer_out(pki: Pki) -> None:
             await until(first.transport.linked, "the link")
         for _, writer in silent:
             writer.transport.abort()
+
+
+async def test_a_peer_that_is_not_read_from_holds_back_what_is_sent_and_gets_it_afterwards(pki: Pki) -> None:
+    second = End(pki, "n2", {"n1": f"{HOST}:9"})
+    async with started(second):
+        first = End(pki, "n1", {"n2": second.address})
+        async with started(first):
+            await until(first.transport.linked, "the link")
+            await until(lambda: second.transport._inbound, "the other end of it")
+            second.transport.pause(True)
+            body, sent = b"x" * 60_000, 0
+            while first.transport.has_room("n2", len(body)):
+                first.transport.put("n2", frame(wire.Payload(body)))
+                first.transport.flush()
+                sent += 1
+                await asyncio.sleep(0)
+                assert sent < 10_000, "it is never full"
+            assert len(second.told.payloads) < sent
+            second.transport.pause(False)
+            await until(lambda: len(second.told.payloads) == sent, "all of it")
+            assert first.transport.linked() == ["n2"]
+
+
+async def test_a_link_with_more_waiting_than_may_wait_is_given_up(
+    pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    second = End(pki, "n2", {"n1": f"{HOST}:9"})
+    async with started(second):
+        first = End(pki, "n1", {"n2": second.address})
+        async with started(first):
+            await until(first.transport.linked, "the link")
+            await until(lambda: second.transport._inbound, "the other end of it")
+            second.transport.pause(True)
+            for _ in range(1_000):
+                first.transport.put("n2", frame(wire.Payload(b"x" * 60_000)))
+                first.transport.flush()
+                await asyncio.sleep(0)
+                if "bytes wait to be sent" in caplog.text:
+                    break
+            assert "link to n2 dropped: more than 1048576 bytes wait to be sent" in caplog.text
+            second.transport.pause(False)
+            await until(lambda: first.told.links[-2:] == [("n2", False), ("n2", True)], "another link")
