@@ -80,6 +80,24 @@ async def test_plain_http_is_refused_and_a_storm_of_it_is_told_once(
     assert "it does not speak TLS (1 so far" in line
 
 
+async def test_what_insecure_opens_is_said_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With TLS the peers' address is safe; the clients' is not, as they show nothing."""
+    nodes = Nodes(Pki(tmp_path / "certs"), tmp_path / "data")
+    own, http, peer = nodes.members["n1"], nodes.configs["n1"].http, nodes.configs["n1"].peer
+    nodes.use(
+        "n1",
+        members={"n1": own},
+        insecure=True,
+        http=type(http)(listen=http.listen.replace(HOST, "0.0.0.0"), advertise=http.advertise),
+        peer=type(peer)(listen=peer.listen.replace(HOST, "0.0.0.0"), advertise=peer.advertise),
+    )
+    nodes.configs["n1"].validate()
+    await nodes.start("n1")
+    await nodes.stop()
+    [line] = [message for message in caplog.messages if message.startswith("insecure: ")]
+    assert "http.listen = '0.0.0.0:" in line
+
+
 async def answered(nodes: Nodes, context: ssl.SSLContext) -> bool:
     """Whether a client with this certificate gets an answer."""
     async with aiohttp.ClientSession() as session:
