@@ -1,6 +1,7 @@
 """The Helm chart: linted, rendered in each of its forms, and every manifest checked strictly."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,29 @@ def test_a_service_of_our_name_puts_no_variables_into_the_pods() -> None:
     made = manifests(name="tenure")
     assert "Service/tenure" in made
     assert pod(made)["enableServiceLinks"] is False
+
+
+def _paths(value: Any, prefix: str = "") -> Iterator[str]:
+    """Every setting in a tree of values; what users fill themselves counts as one."""
+    if isinstance(value, dict) and value and prefix not in FREE:
+        for name, inner in value.items():
+            yield from _paths(inner, f"{prefix}.{name}" if prefix else name)
+    else:
+        yield prefix
+
+
+def _known(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    if "properties" in schema:
+        for name, inner in schema["properties"].items():
+            yield from _known(inner, f"{prefix}.{name}" if prefix else name)
+    else:
+        yield prefix
+
+
+FREE = ("resources", "nodeSelector", "podAnnotations", "podLabels", "settings", "global")
+
+
+def test_every_value_has_a_default_and_a_rule() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert sorted(_paths(values)) == sorted(name for name in _known(schema) if name != "global")

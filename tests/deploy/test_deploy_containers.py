@@ -30,7 +30,7 @@ def test_what_the_image_is_built_from_is_not_left_out() -> None:
     }
     let_in = {
         line[1:]
-        for line in (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
         if line.startswith("!")
     }
     assert copied == let_in
