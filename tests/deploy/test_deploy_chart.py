@@ -83,7 +83,7 @@ def test_values_that_make_no_cluster_are_refused(value: str, named: str) -> None
     assert f"'{named}'" in ended.stderr or f"/{named}'" in ended.stderr
 
 
-@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft"])
+@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft", "tls"])
 def test_the_server_takes_each_pods_settings_and_all_pods_agree(form: str) -> None:
     made = manifests(*FORMS[form])
     [stateful_set] = [item for key, item in made.items() if key.startswith("StatefulSet/")]
@@ -91,10 +91,14 @@ def test_the_server_takes_each_pods_settings_and_all_pods_agree(form: str) -> No
     name, replicas = stateful_set["metadata"]["name"], stateful_set["spec"]["replicas"]
     members = []
     for number in range(replicas):
-        given = {item["name"]: item.get("value", f"{name}-{number}") for item in container["env"]}
+        node_id = f"{name}-{number}"
+        given = {
+            item["name"]: item.get("value", node_id).replace("$(TENURE_NODE_ID)", node_id)
+            for item in container["env"]
+        }
         config = load(None, given)
-        assert config.node_id == f"{name}-{number}"
-        domain = f"{name}-{number}.{stateful_set['spec']['serviceName']}.leases.svc"
+        assert config.node_id == node_id
+        domain = f"{node_id}.{stateful_set['spec']['serviceName']}.leases.svc"
         assert config.peer.advertise == f"{domain}:7701"
         members.append(config.members)
     assert all(sorted(one) == sorted(f"{name}-{n}" for n in range(replicas)) for one in members)
