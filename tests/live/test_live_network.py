@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from live_echo import Client, Echo, connected, echo_server
 
-from tenure_chaos.live.network import Network, NoLines
+from tenure_chaos.live.lines import NoLines
+from tenure_chaos.live.network import Network
 from tenure_chaos.live.proxies.serving import Serving
 from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy
 

@@ -22,7 +22,8 @@ from aiohttp import web
 
 from tenure_chaos.live.attached import AttachedNode, NoProcess
 from tenure_chaos.live.chaos import CLIENT, Chaos, ChaosError, Strike
-from tenure_chaos.live.network import Network, NoLines
+from tenure_chaos.live.lines import NoLines
+from tenure_chaos.live.network import Network
 from tenure_chaos.live.proxies.serving import Choice, Serving, proxy_server
 from tenure_chaos.live.proxies.toxiproxy import ProxyError
 

@@ -38,6 +38,14 @@ GOOD_ENDS: Final = frozenset((0, -signal.SIGKILL, EXIT_DAMAGED, EXIT_FATAL))
 """How a process may end by a fault: it was killed, or it stopped itself because it must."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs: its address, and what its program is started by."""
+
+    host: str
+    prefix: tuple[str, ...]
+
+
 class NodeUnreachable(Exception):
     """The node's process did not take an order: it is dead, paused or not that far."""
 
@@ -61,6 +69,9 @@ class LiveNode:
     peer_port: int
     directory: Path
     control: Path
+    host: str = HOST
+    prefix: tuple[str, ...] = ()
+    """What its program is started by: ``ip netns exec …``."""
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
     starts: int = 0
@@ -72,11 +83,11 @@ class LiveNode:
 
     @property
     def http(self) -> str:
-        return f"http://{HOST}:{self.http_port}"
+        return f"http://{self.host}:{self.http_port}"
 
     @property
     def peer(self) -> str:
-        return f"{HOST}:{self.peer_port}"
+        return f"{self.host}:{self.peer_port}"
 
     @property
     def config_path(self) -> Path:
@@ -132,8 +143,9 @@ class LiveCluster:
         sockets: Path,
         settings: Mapping[str, str] | None = None,
         mutant: str = "",
+        places: Mapping[str, Place] | None = None,
     ) -> None:
-        """``settings`` are variables of the nodes' environment, ``TENURE_…``."""
+        """``settings`` are variables of the nodes' environment, ``TENURE_…``. ``places``: by node."""
         self.directory = directory
         self.settings = dict(settings or {})
         self.mutant = mutant
@@ -149,6 +161,8 @@ class LiveCluster:
             )
             for i in range(nodes)
         }
+        for name, place in (places or {}).items():
+            self.nodes[name].host, self.nodes[name].prefix = place.host, place.prefix
 
     @property
     def majority(self) -> int:
@@ -163,7 +177,8 @@ class LiveCluster:
                 cluster_id=CLUSTER_ID,
                 node_id=node.name,
                 data_dir=Path("data"),
-                http=Http(listen=f"{HOST}:{node.http_port}"),
+                insecure=node.host != HOST,
+                http=Http(listen=f"{node.host}:{node.http_port}"),
                 peer=Peer(listen=node.peer),
                 members={
                     other.name: Member(
@@ -200,7 +215,10 @@ class LiveCluster:
             log.write(f"--- start {node.starts} of {node.name}\n".encode())
             log.flush()
             node.process = subprocess.Popen(
-                [sys.executable, "-m", "tenure_chaos.live.node.main", "run", "--config", node.config_path],
+                [
+                    *(*node.prefix, sys.executable, "-m", "tenure_chaos.live.node.main"),
+                    *("run", "--config", node.config_path),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

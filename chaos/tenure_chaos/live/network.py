@@ -1,7 +1,7 @@
 """All connections of a live run, each through a proxy of its own: one for each directed pair of nodes, and
 one for each client's way to each node.
 
-A line is written ``n1>n2`` or ``c1>n2``. On a line between nodes, frames flow from the one that dials to the
+On a line between nodes, frames flow from the one that dials to the
 one that accepts, so cutting ``n1>n2`` takes from n1 the means to be heard by n2 and nothing else.
 
 Several faults can be on one line at once: each works by toxics of its own name. A line is refused while any
@@ -11,52 +11,30 @@ fault wants it refused.
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+from tenure_chaos.live.lines import BOTH, Lines, Stream
 from tenure_chaos.live.ports import free_ports
-from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server, Stream
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server
 
 T = TypeVar("T")
 
-BOTH: Final[tuple[Stream, Stream]] = ("upstream", "downstream")
 
-
-class NoLines(Exception):
-    """There are no proxies where some were to be used."""
-
-
-class Network:
-    """Not to be used from two event loops."""
+class Network(Lines):
+    """Lines through proxies."""
 
     def __init__(
         self, server: Server, nodes: Iterable[str], clients: Iterable[str], *, peers: bool = True
     ) -> None:
-        """``peers``: there are lines between the nodes."""
+        super().__init__(nodes, clients, peers=peers)
         self.server = server
-        self._peers = peers
-        self.nodes = tuple(nodes)
-        self.clients = tuple(clients)
         self._listen: dict[str, str] = {}
         self._upstream: dict[str, str] = {}
         self._refusals: Counter[str] = Counter()
         self._turn = asyncio.Lock()
 
     # -- lines
-
-    def peer_lines(self) -> Iterator[str]:
-        return (f"{a}>{b}" for a in self.nodes for b in self.nodes if a != b and self._peers)
-
-    def client_lines(self, client: str = "", node: str = "") -> list[str]:
-        """Of one client, or to one node, or all."""
-        return [f"{c}>{n}" for c in self.clients for n in self.nodes if client in ("", c) and node in ("", n)]
-
-    def between(self, some: Iterable[str], others: Iterable[str]) -> list[str]:
-        """The lines between two groups of nodes, both ways. Raises NoLines."""
-        if not self._peers:
-            raise NoLines("the lines between the nodes don't go through proxies")
-        some, others = list(some), list(others)
-        return [line for a in some for b in others for line in (f"{a}>{b}", f"{b}>{a}")]
 
     def address(self, line: str) -> str:
         """Where the line is entered."""
