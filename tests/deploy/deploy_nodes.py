@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -55,7 +56,17 @@ class NodeProcess:
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
         """One request on a connection of its own. Raises OSError."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        authority = self._environment.get("TENURE_TLS_CA")
+        connection = (
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            if authority is None
+            else http.client.HTTPSConnection(
+                "127.0.0.1",
+                self.port,
+                timeout=PATIENCE_S,
+                context=ssl.create_default_context(cafile=authority),
+            )
+        )
         try:
             sent = None if body is None else json.dumps(body)
             kind = {} if sent is None else {"Content-Type": "application/json"}
@@ -99,8 +110,10 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 def nodes(directory: Path, count: int, **settings: str) -> Iterator[list[NodeProcess]]:
     """A cluster that serves. Its logs are printed when the block fails."""
     ports = [(free_port(), free_port()) for _ in range(count)]
+    scheme = "https" if "TENURE_TLS_CERT" in settings else "http"
     members = ",".join(
-        f"n{number}=127.0.0.1:{peer}@http://127.0.0.1:{port}" for number, (port, peer) in enumerate(ports, 1)
+        f"n{number}=127.0.0.1:{peer}@{scheme}://127.0.0.1:{port}"
+        for number, (port, peer) in enumerate(ports, 1)
     )
     made = [
         NodeProcess(

@@ -1,5 +1,6 @@
 """What /metrics tells of real nodes."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,7 +159,24 @@ def test_what_is_read_again_at_a_start_is_not_counted_again(tmp_path: Path) -> N
         assert told[f"tenure_leases_granted_total{{{T}}}"] == 0
 
 
+def test_without_certificates_no_end_of_them_is_told(node: NodeProcess) -> None:
+    assert "tenure_tls_expiry_timestamp_seconds" not in node.samples()
+
+
 def test_metrics_can_be_left_out(tmp_path: Path) -> None:
     with nodes(tmp_path, 1, TENURE_METRICS_ENABLED="false") as [node]:
         assert node.ask("GET", "/metrics")[0] == 404
         assert node.call("acquire", key="k", owner="a", ttl_ms=30_000)[0] == 200
+
+
+def test_the_end_of_the_certificates_is_told(tmp_path: Path) -> None:
+    passes(tool("tenured"), "tls", "init", tmp_path / "certs", "--node", "n1=127.0.0.1", "--days", "30")
+    own = tmp_path / "certs/n1"
+    files = {
+        "TENURE_TLS_CERT": str(own / "cert.pem"),
+        "TENURE_TLS_KEY": str(own / "key.pem"),
+        "TENURE_TLS_CA": str(own / "ca.pem"),
+    }
+    with nodes(tmp_path, 1, **files) as [node]:
+        left_s = node.samples()["tenure_tls_expiry_timestamp_seconds"] - time.time()
+        assert 29 * 86_400 < left_s <= 30 * 86_400
