@@ -189,7 +189,8 @@ class SimNode:
         if self.up and self.raft is not None:
             snapshots = self.raft._pump.snapshots
             snapshots._entries = max(snapshots._entries, self._options.snapshot_entries)
-            self.raft._pump.kick()
+            # As the process: what it schedules from here on has to end with it.
+            self._loop.spawn(self.process, self.raft._pump.kick)
 
     @property
     def journal(self) -> Journal | None:
