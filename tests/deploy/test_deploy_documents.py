@@ -2,10 +2,15 @@
 fails."""
 
 import re
+from collections.abc import Iterator
 
+import click
+import deploy_metrics_page
+import deploy_settings_page
 from deploy_kit import DEPLOY, ROOT, alerts
-from deploy_metrics_page import page
 
+from tenure_cluster.cli import cli
+from tenure_cluster.config import SECTIONS, Config, Member
 from tenure_cluster.observe.catalogue import METRICS
 
 RUNBOOK = (DEPLOY / "RUNBOOK.md").read_text(encoding="utf-8")
@@ -33,7 +38,36 @@ START_ERRORS = {
 
 
 def test_every_metric_is_documented() -> None:
-    assert (DEPLOY / "METRICS.md").read_text(encoding="utf-8") == page()
+    written = (DEPLOY / "METRICS.md").read_text(encoding="utf-8")
+    assert written == deploy_metrics_page.page(), "run: python tests/deploy/deploy_settings_page.py"
+
+
+def test_every_setting_is_documented() -> None:
+    for shape in (Config, Member, *SECTIONS.values()):
+        silent = [
+            name for name in shape.__struct_fields__ if not deploy_settings_page.documented(shape)[name]
+        ]
+        # The sections are documented where they are declared.
+        assert [name for name in silent if name not in SECTIONS] == []
+    written = (DEPLOY / "SETTINGS.md").read_text(encoding="utf-8")
+    assert written == deploy_settings_page.page(), "run: python tests/deploy/deploy_settings_page.py"
+
+
+def test_every_flag_of_the_server_says_what_it_does() -> None:
+    silent = [
+        f"{command.name} {parameter.name}"
+        for command in _commands(cli)
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.help
+    ]
+    assert silent == []
+
+
+def _commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from _commands(inner)
 
 
 def test_every_metric_says_what_it_is() -> None:
@@ -64,7 +98,7 @@ def test_every_exit_code_has_its_chapter() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for name in ("README.md", "RUNBOOK.md", "METRICS.md", "DRILL.md"):
+    for name in ("README.md", "RUNBOOK.md", "METRICS.md", "SETTINGS.md", "DRILL.md"):
         text = (DEPLOY / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = target.partition("#")
