@@ -154,7 +154,7 @@ def disturb(
             victims = [
                 worker.pid
                 for worker, thinks in zip(workers, thinking, strict=True)
-                if worker.pid and worker.is_alive() and (thinks.value % 2 or not thinkers)
+                if worker.pid and worker.is_alive() and (thinks.value % 2 if thinkers else thinks.value)
             ]
             victims = [pid for pid in victims if pid not in stopped and now >= spared.get(pid, 0)]
             if victims:

@@ -7,8 +7,10 @@ import click
 from tenure_chaos.commands.campaign import campaign
 from tenure_chaos.commands.check import check
 from tenure_chaos.commands.live import live
+from tenure_chaos.commands.live_compare import compare
 from tenure_chaos.commands.mitigations import mitigations
 from tenure_chaos.commands.mutants import mutants
+from tenure_chaos.commands.proxy import proxy
 from tenure_chaos.commands.reproduce import reproduce
 from tenure_chaos.commands.sim import sim
 
@@ -29,6 +31,8 @@ main.add_command(mutants)
 main.add_command(mitigations)
 main.add_command(check)
 main.add_command(live)
+main.add_command(proxy)
+main.add_command(compare)
 
 if __name__ == "__main__":
     main()

@@ -164,6 +164,7 @@ class Node:
                 replica=self.replica,
                 clock=self._clock,
                 free_bytes=self._disk.free_bytes,
+                tls=self._tls,
             )
         await raft.start()
         self._raft = raft

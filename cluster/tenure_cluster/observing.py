@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tenure_cluster import __version__
 from tenure_cluster.api.app import HttpFront
+from tenure_cluster.auth.tls import NodeTls
 from tenure_cluster.observe.exposition import Sample, exposition, of_leases, of_raft
 from tenure_cluster.observe.lease_counts import LeaseCounts
 from tenure_cluster.observe.raft_counts import RaftCounts
@@ -34,6 +35,7 @@ class Observing:
         replica: Replica,
         clock: Clock,
         free_bytes: Callable[[], int],
+        tls: NodeTls | None,
     ) -> None:
         self.front: HttpFront | None = None
         """Put here when it is open."""
@@ -42,6 +44,7 @@ class Observing:
         self._service = service
         self._replica = replica
         self._free_bytes = free_bytes
+        self._tls = tls
         self.leases = LeaseCounts(config.metrics.tenants_max, raft.serving)
         self.consensus = RaftCounts(clock.monotonic, clock.wall_ms)
         self.metrics = exposition(self._samples)
@@ -89,6 +92,8 @@ class Observing:
         yield "tenure_ready", (), service.ready().ready
         yield "tenure_disk_free_bytes", (), self._free_bytes()
         yield "tenure_disk_reserve_bytes", (), config.admission.disk_reserve_bytes
+        if self._tls is not None:
+            yield "tenure_tls_expiry_timestamp_seconds", (), self._tls.expires_at.timestamp()
         if front is not None:
             yield "tenure_http_connections", (), front.connections
             for status, number in front.answered.items():

@@ -77,9 +77,7 @@ def init(directory: Path, nodes: tuple[str, ...], days: int, ca_days: int) -> No
     shown = directory.absolute()
     first = next(iter(parsed))
     click.echo(f"{shown}: an authority, and certificates for {', '.join(parsed)}, valid for {days} days.")
-    click.echo(
-        f"Keep ca.key off the nodes. Each node gets its own directory; in the configuration of {first}:"
-    )
+    click.echo(f"Keep ca.key off the nodes. Each gets its own directory; in the configuration of {first}:")
     click.echo()
     click.echo("  [tls]")
     for setting, name in (("cert", tls_files.CERT), ("key", tls_files.KEY), ("ca", tls_files.CA)):
@@ -110,8 +108,8 @@ def renew(directory: Path, nodes: tuple[str, ...], days: int) -> None:
 @tls.command(
     "new-ca",
     epilog="""\b
-The authority is changed in three steps, and after each the nodes' directories are copied to the nodes, and ca.pem
-to the clients; all the while the cluster serves:
+The authority is changed in three steps, and after each the nodes' directories are copied to the nodes, and
+ca.pem to the clients; all the while the cluster serves:
   tenured tls new-ca certs        everybody trusts the old and the new one
   tenured tls renew certs         the nodes show certificates of the new one
   tenured tls drop-old-ca certs   nobody trusts the old one""",
@@ -124,8 +122,8 @@ def new_ca(directory: Path, ca_days: int) -> None:
 
     _do(lambda: tls_files.new_ca(directory, ca_lifetime=dt.timedelta(days=ca_days), now=_now()))
     click.echo(
-        f"{directory.absolute()}: a new authority, which every ca.pem has beside the old one. Give it to all nodes "
-        "and clients, then: tenured tls renew"
+        f"{directory.absolute()}: a new authority, which every ca.pem has beside the old one. Give it to all "
+        "nodes and clients, then: tenured tls renew"
     )
 
 

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 SHUTDOWN_TIMEOUT_S: Final = 5.0
 """How long the other side may take to answer that a connection is being closed."""
-ACCEPTS_PER_TURN_MAX: Final = 64
-"""Connections accepted before everything else has its turn."""
+ACCEPTS_PER_TURN_MAX: Final = 16
+"""Connections accepted before everything else has its turn: each costs about a millisecond of handshake."""
 FAIR_TIME_S: Final = 1.0
 """A handshake that has had this long makes room for another, when there is none."""
 PAUSE_S: Final = 1.0
@@ -66,7 +66,7 @@ class TlsListener:
         """Those under way, the oldest first."""
         self._ended = asyncio.Event()
 
-    async def listen(self, host: str, port: int, *, backlog: int = 100) -> None:
+    async def listen(self, host: str, port: int, *, backlog: int = 1_024) -> None:
         """Begin to accept. Raises OSError if the address cannot be had."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -76,6 +76,8 @@ class TlsListener:
             self.close()
             raise
         self._accepting = [self._loop.create_task(self._accept(sock)) for sock in self.sockets]
+        for task in self._accepting:
+            task.add_done_callback(self._told)
 
     def close(self) -> None:
         """Accept nothing more, and break the handshakes that are under way. Idempotent."""
@@ -104,6 +106,10 @@ class TlsListener:
             task.add_done_callback(self._done)
             if number % ACCEPTS_PER_TURN_MAX == 0:
                 await asyncio.sleep(0)
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.critical("no connection is accepted any more", exc_info=error)
 
     async def _room(self) -> None:
         """Wait until one more handshake may begin."""

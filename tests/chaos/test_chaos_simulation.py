@@ -2,6 +2,7 @@
 ``make slice``.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
+from tenure_chaos.sim.stage import Stage, play
 
 FIVE_NODES = {
     "nodes": "5",
@@ -55,6 +57,21 @@ def test_one_seed_run_twice_is_one_run() -> None:
 def test_another_seed_is_another_run() -> None:
     options = Options(safety_s=20.0)
     assert run_seed(1, options).trace_hash != run_seed(2, options).trace_hash
+
+
+def test_what_a_fault_makes_a_node_do_ends_with_its_process() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.start()
+        await stage.actor("A").acquire("job", ttl_ms=5_000)
+        node = await stage.leader()
+        before = node.disk.names()
+        node.snapshot_soon()
+        stage.kill(node)
+        await asyncio.sleep(1.0)
+        assert node.disk.names() == before
+        stage.restart(node)
+
+    play(story)
 
 
 @pytest.mark.slow

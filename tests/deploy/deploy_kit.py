@@ -5,9 +5,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+RULES = DEPLOY / "prometheus/tenure.rules.yml"
 BIN = Path(sys.executable).parent
 
 CHECKER_TIMEOUT_S = 300
@@ -46,3 +50,14 @@ def passes(*command: str | Path, cwd: Path | None = None, stdin: str | None = No
     ended = run(*command, cwd=cwd, stdin=stdin)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
+
+
+def rules() -> list[dict[str, Any]]:
+    """The rules of Prometheus."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alerts() -> list[str]:
+    """The names of the alerts."""
+    return [rule["alert"] for rule in rules() if "alert" in rule]

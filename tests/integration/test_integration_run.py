@@ -135,6 +135,10 @@ def test_ctrl_c_on_a_terminal_reaches_the_command(dev: DevProcess, key: str) -> 
         while b"got hello" not in said and time.monotonic() < deadline:
             said += os.read(controller, 1024)
         assert b"got hello" in said
+        # Typed and said again by `cat`: before it runs, Ctrl-C might reach the shell alone, which would wait.
+        os.write(controller, b"again\n")
+        while said.count(b"again") < 2 and time.monotonic() < deadline:
+            said += os.read(controller, 1024)
         os.write(controller, b"\x03")
         assert running.wait(20) == 128 + signal.SIGINT
     finally:

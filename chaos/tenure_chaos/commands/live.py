@@ -11,6 +11,7 @@ import click
 
 from tenure_chaos.live import folder, scenarios
 from tenure_chaos.live.faults import BY_NAME, KINDS
+from tenure_chaos.live.namespaces import NoNamespaces
 from tenure_chaos.live.options import NODES
 from tenure_chaos.live.proxies.serving import NoServer
 from tenure_chaos.live.run import LiveReport, run
@@ -21,7 +22,7 @@ from tenure_chaos.mutants.catalogue import BY_NAME as MUTANTS
 FOLDER = Path(".tenure-chaos")
 SHOWN_MAX = 20
 
-CANNOT = (NoScenario, NoServer, ClientFailed, TimeoutError)
+CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, TimeoutError)
 """Why a run could not be made."""
 
 
@@ -35,8 +36,10 @@ CANNOT = (NoScenario, NoServer, ClientFailed, TimeoutError)
 @click.option("--seed", type=int, help="Of the schedule. [default: 1]")
 @click.option("--fault", "faults", multiple=True, help="Only this one, at random; can be given again.")
 @click.option("--once", help="Only this fault, at a fixed time, twice; for what it does by itself.")
+@click.option("--each", is_flag=True, help="Every fault once, one after the other (five minutes).")
 @click.option("--gap", "gap_s", type=click.FloatRange(0.05), help="Mean seconds between faults. [default: 3]")
 @click.option("--proxies", type=click.Choice(["any", "real", "standin"]), help="Toxiproxy, or the stand-in.")
+@click.option("--network", type=click.Choice(["proxies", "netns"]), help="What lines are cut by.")
 @click.option("--mutant", help="Break a promise in the nodes' code: see tenure-chaos mutants --list.")
 @click.option("--out", type=click.Path(path_type=Path), help="The report's folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
@@ -45,6 +48,7 @@ def live(
     listing: bool,
     faults: tuple[str, ...],
     once: str | None,
+    each: bool,
     out: Path | None,
     quiet: bool,
     **given: Any,
@@ -66,13 +70,15 @@ def live(
                 raise NoScenario(f"there is no fault {name!r}; there are: {', '.join(BY_NAME)}")
         if chosen.get("mutant", "") not in ("", *MUTANTS):
             raise NoScenario(f"there is no mutant {chosen['mutant']!r}; there are: {', '.join(MUTANTS)}")
-        perform(_chosen(scenario, faults, once), chosen, out, quiet)
+        perform(_chosen(scenario, faults, once, each), chosen, out, quiet)
     except CANNOT as error:
         click.echo(f"tenure-chaos live: {error}", err=True)
         sys.exit(2)
 
 
-def _chosen(scenario: str | None, faults: tuple[str, ...], once: str | None) -> Scenario:
+def _chosen(scenario: str | None, faults: tuple[str, ...], once: str | None, each: bool) -> Scenario:
+    if each:
+        return scenarios.each()
     if once:
         return scenarios.singly(once, sum(BY_NAME[once].lasts_s) / 2)
     if scenario is not None:

@@ -9,7 +9,7 @@ from tenure_chaos.history import Fault as FaultRecord
 from tenure_chaos.live.cluster import LiveCluster, LiveNode
 from tenure_chaos.live.collect import Observations
 from tenure_chaos.live.faults.kind import Fault
-from tenure_chaos.live.network import Network
+from tenure_chaos.live.lines import Lines
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.work.processes import ClientProcess
 
@@ -22,7 +22,7 @@ class Bench:
         options: LiveOptions,
         directory: Path,
         cluster: LiveCluster,
-        network: Network,
+        network: Lines,
         clients: dict[str, ClientProcess],
         say: Callable[[str], None],
     ) -> None:

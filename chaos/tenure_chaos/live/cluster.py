@@ -34,6 +34,16 @@ SNAPSHOT_ENTRIES: Final = 1_000
 
 EXIT_DAMAGED: Final = 4
 EXIT_FATAL: Final = 70
+GOOD_ENDS: Final = frozenset((0, -signal.SIGKILL, EXIT_DAMAGED, EXIT_FATAL))
+"""How a process may end by a fault: it was killed, or it stopped itself because it must."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs: its address, and what its program is started by."""
+
+    host: str
+    prefix: tuple[str, ...]
 
 
 class NodeUnreachable(Exception):
@@ -59,6 +69,9 @@ class LiveNode:
     peer_port: int
     directory: Path
     control: Path
+    host: str = HOST
+    prefix: tuple[str, ...] = ()
+    """What its program is started by: ``ip netns exec …``."""
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
     starts: int = 0
@@ -70,11 +83,11 @@ class LiveNode:
 
     @property
     def http(self) -> str:
-        return f"http://{HOST}:{self.http_port}"
+        return f"http://{self.host}:{self.http_port}"
 
     @property
     def peer(self) -> str:
-        return f"{HOST}:{self.peer_port}"
+        return f"{self.host}:{self.peer_port}"
 
     @property
     def config_path(self) -> Path:
@@ -130,8 +143,9 @@ class LiveCluster:
         sockets: Path,
         settings: Mapping[str, str] | None = None,
         mutant: str = "",
+        places: Mapping[str, Place] | None = None,
     ) -> None:
-        """``settings`` are variables of the nodes' environment, ``TENURE_…``."""
+        """``settings`` are variables of the nodes' environment, ``TENURE_…``. ``places``: by node."""
         self.directory = directory
         self.settings = dict(settings or {})
         self.mutant = mutant
@@ -147,23 +161,29 @@ class LiveCluster:
             )
             for i in range(nodes)
         }
+        for name, place in (places or {}).items():
+            self.nodes[name].host, self.nodes[name].prefix = place.host, place.prefix
 
     @property
     def majority(self) -> int:
         return len(self.nodes) // 2 + 1
 
-    def configure(self, route: Callable[[str, str], str]) -> None:
-        """Write every node's configuration."""
+    def configure(self, route: Callable[[str, str], str], public: Callable[[str], str] | None = None) -> None:
+        """Write every node's configuration. ``route(from, to)`` is where one node dials another, ``public``
+        the URL at which clients are told to find a node, by default its own."""
+        http = public or (lambda name: self.nodes[name].http)
         for node in self.nodes.values():
             config = Config(
                 cluster_id=CLUSTER_ID,
                 node_id=node.name,
                 data_dir=Path("data"),
-                http=Http(listen=f"{HOST}:{node.http_port}"),
+                insecure=node.host != HOST,
+                http=Http(listen=f"{node.host}:{node.http_port}"),
                 peer=Peer(listen=node.peer),
                 members={
                     other.name: Member(
-                        peer=node.peer if other is node else route(node.name, other.name), http=other.http
+                        peer=node.peer if other is node else route(node.name, other.name),
+                        http=http(other.name),
                     )
                     for other in self.nodes.values()
                 },
@@ -195,7 +215,10 @@ class LiveCluster:
             log.write(f"--- start {node.starts} of {node.name}\n".encode())
             log.flush()
             node.process = subprocess.Popen(
-                [sys.executable, "-m", "tenure_chaos.live.node.main", "run", "--config", node.config_path],
+                [
+                    *(*node.prefix, sys.executable, "-m", "tenure_chaos.live.node.main"),
+                    *("run", "--config", node.config_path),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -231,6 +254,7 @@ class LiveCluster:
         if not node.running:
             return True
         assert node.process is not None
+        node.may_end = node.starts
         node.process.terminate()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while node.running and time.monotonic() < deadline:
@@ -246,7 +270,8 @@ class LiveCluster:
         """Take note of processes that have ended by themselves."""
         for node in self.nodes.values():
             if node.process is not None and node.process.poll() is not None:
-                self._ended(node, expected=node.starts <= node.may_end)
+                good = node.process.returncode in GOOD_ENDS
+                self._ended(node, expected=good and node.starts <= node.may_end)
 
     def _ended(self, node: LiveNode, *, expected: bool) -> None:
         assert node.process is not None

@@ -50,7 +50,9 @@ class Nemesis:
             # A node may die or be paused by another fault while this one is aimed at it.
             self.bench.note(f"{kind.name} came to nothing: {error}")
             return
-        if fault is not None:
+        if fault is None:
+            self._bag.insert(0, kind)  # the last one of this turn
+        else:
             task = asyncio.get_running_loop().create_task(self._end_after(fault, lasts_s))
             self._lasting.add(task)
             task.add_done_callback(self._lasting.discard)

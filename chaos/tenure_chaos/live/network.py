@@ -1,7 +1,7 @@
 """All connections of a live run, each through a proxy of its own: one for each directed pair of nodes, and
 one for each client's way to each node.
 
-A line is written ``n1>n2`` or ``c1>n2``. On a line between nodes, frames flow from the one that dials to the
+On a line between nodes, frames flow from the one that dials to the
 one that accepts, so cutting ``n1>n2`` takes from n1 the means to be heard by n2 and nothing else.
 
 Several faults can be on one line at once: each works by toxics of its own name. A line is refused while any
@@ -11,24 +11,24 @@ fault wants it refused.
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+from tenure_chaos.live.lines import BOTH, Lines, Stream
 from tenure_chaos.live.ports import free_ports
-from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server, Stream
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server
 
 T = TypeVar("T")
 
-BOTH: Final[tuple[Stream, Stream]] = ("upstream", "downstream")
 
+class Network(Lines):
+    """Lines through proxies."""
 
-class Network:
-    """Not to be used from two event loops."""
-
-    def __init__(self, server: Server, nodes: Iterable[str], clients: Iterable[str]) -> None:
+    def __init__(
+        self, server: Server, nodes: Iterable[str], clients: Iterable[str], *, peers: bool = True
+    ) -> None:
+        super().__init__(nodes, clients, peers=peers)
         self.server = server
-        self.nodes = tuple(nodes)
-        self.clients = tuple(clients)
         self._listen: dict[str, str] = {}
         self._upstream: dict[str, str] = {}
         self._refusals: Counter[str] = Counter()
@@ -36,26 +36,19 @@ class Network:
 
     # -- lines
 
-    def peer_lines(self) -> Iterator[str]:
-        return (f"{a}>{b}" for a in self.nodes for b in self.nodes if a != b)
-
-    def client_lines(self, client: str = "", node: str = "") -> list[str]:
-        """Of one client, or to one node, or all."""
-        return [f"{c}>{n}" for c in self.clients for n in self.nodes if client in ("", c) and node in ("", n)]
-
-    def between(self, some: Iterable[str], others: Iterable[str]) -> list[str]:
-        """The lines between two groups of nodes, both ways."""
-        some, others = list(some), list(others)
-        return [line for a in some for b in others for line in (f"{a}>{b}", f"{b}>{a}")]
-
     def address(self, line: str) -> str:
         """Where the line is entered."""
         return self._listen[line]
 
-    async def open(self, upstream: Callable[[str, str], str]) -> None:
-        """Make all proxies. ``upstream(from, to)`` is the real address at the end of a line."""
-        lines = [*self.peer_lines(), *self.client_lines()]
-        ports = free_ports(len(lines))
+    def addresses(self) -> dict[str, str]:
+        """Of all lines."""
+        return dict(self._listen)
+
+    async def open(self, upstream: Callable[[str, str], str], *, first_port: int | None = None) -> None:
+        """Make all proxies. ``upstream(from, to)`` is the real address at the end of a line. Ports are free
+        ones, or those from ``first_port`` on: first the clients' lines, then those between the nodes."""
+        lines = [*self.client_lines(), *self.peer_lines()]
+        ports = free_ports(len(lines)) if first_port is None else range(first_port, first_port + len(lines))
         wanted = []
         for line, port in zip(lines, ports, strict=True):
             a, _, b = line.partition(">")

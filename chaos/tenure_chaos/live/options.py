@@ -1,7 +1,7 @@
 """What a live run is to be like."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from tenure_chaos.live.proxies.serving import Choice
 from tenure_chaos.sim.options import WORK
@@ -30,5 +30,9 @@ class LiveOptions:
     """Mean time from the end of a fault to the beginning of the next, in the random mode."""
     at_once: int = 2
     """Most faults that are on at a time, in the random mode."""
+    leader_bound_s: float = 15.0
+    """After healing there must be a leader within this; a machine with much else to do may need more."""
+    network: Literal["proxies", "netns"] = "proxies"
+    """What the lines are cut by."""
     proxies: Choice = "any"
     mutant: str = ""

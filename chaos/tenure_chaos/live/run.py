@@ -7,7 +7,7 @@ proxies, nodes, clients -> work under faults -> everything is mended -> the clie
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,10 @@ from tenure_chaos.checkers.rules import Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.cluster import LiveCluster
+from tenure_chaos.live.cluster import LiveCluster, Place
 from tenure_chaos.live.collect import Observations, put_together
+from tenure_chaos.live.lines import Lines
+from tenure_chaos.live.namespaces import namespaces
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.proxies.serving import proxy_server
@@ -31,8 +33,8 @@ LOOK_S: Final = 0.1
 
 OUTCOMES: Final = ("ok", "refused", "unavailable", "unknown", "pending")
 
-Strikes = Callable[[Bench], Awaitable[None]]
-"""What strikes while there is work; it is cancelled at the end."""
+Strikes = Callable[[Bench], Awaitable[bool | None]]
+"""What strikes while there is work; it is cancelled at the end. True: that was all, and the run may end."""
 
 
 @dataclass
@@ -44,7 +46,7 @@ class LiveReport:
     directory: Path
     nodes: list[str]
     proxies: str
-    """Which server the connections went through."""
+    """What the connections went through."""
     real_proxies: bool
     work_began_at: float
     history: History
@@ -83,15 +85,21 @@ async def run(
     say: Callable[[str], None] = lambda text: None,
 ) -> LiveReport:
     """All of it. What the run leaves is in ``directory``, an empty one, named absolutely. Raises NoServer,
-    ClientFailed, or TimeoutError if the cluster does not come to serve."""
+    NoNamespaces, ClientFailed, or TimeoutError if the cluster does not come to serve."""
     async with AsyncExitStack() as stack:
-        serving = stack.enter_context(proxy_server(directory / "proxies.log", options.proxies))
         # A socket's path must be short, and that of the directory may not be.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-chaos-")))
-        cluster = LiveCluster(directory, nodes=options.nodes, sockets=sockets, mutant=options.mutant)
-        stack.callback(cluster.kill_everything)
+        node_names = [f"n{number}" for number in range(1, 1 + options.nodes)]
         names = [f"c{number}" for number in range(1, 1 + options.clients)]
-        network = Network(serving.server, cluster.nodes, names)
+        network, surroundings = _surroundings(stack, options, directory, node_names, names)
+        cluster = LiveCluster(
+            directory,
+            nodes=options.nodes,
+            sockets=sockets,
+            mutant=options.mutant,
+            places={name: place for name, place in surroundings.places.items() if name in node_names},
+        )
+        stack.callback(cluster.kill_everything)
         stack.push_async_callback(network.close)
         await network.open(
             lambda a, b: cluster.nodes[b].peer if a in cluster.nodes else cluster.nodes[b].http[7:]
@@ -100,14 +108,16 @@ async def run(
         bench = Bench(options, directory, cluster, network, clients, say)
         cluster.note, cluster.began_at = bench.note, bench.began_at
         registers = Registers(bench.now)
-        address = await stack.enter_async_context(registers.serving())
+        address = await stack.enter_async_context(registers.serving(surroundings.bench_host))
         cluster.configure(lambda a, b: network.address(f"{a}>{b}"))
         for node in cluster.nodes.values():
             cluster.start(node)
         leader = await cluster.wait_until_serving()
-        bench.note(f"{len(cluster.nodes)} nodes serve through {serving.what}; {leader.name} leads")
+        bench.note(f"{len(cluster.nodes)} nodes serve through {surroundings.what}; {leader.name} leads")
         for name in names:
-            clients[name] = ClientProcess(_task(bench, name, address), directory / f"{name}.log")
+            place = surroundings.places.get(name)
+            prefix = () if place is None else place.prefix
+            clients[name] = ClientProcess(_task(bench, name, address), directory / f"{name}.log", prefix)
             stack.callback(clients[name].kill)
         await asyncio.gather(*(client.start() for client in clients.values()))
         bench.note(f"{len(clients)} clients work")
@@ -115,7 +125,7 @@ async def run(
         stack.callback(looking.cancel)
         history = await _work_and_end(bench, strikes)
         history.writes = registers.writes
-        return await asyncio.to_thread(_report, bench, history, title, serving.what, serving.real)
+        return await asyncio.to_thread(_report, bench, history, title, surroundings)
 
 
 def _task(bench: Bench, name: str, registers: tuple[str, int]) -> Task:
@@ -130,8 +140,32 @@ def _task(bench: Bench, name: str, registers: tuple[str, int]) -> Task:
         registers=registers,
         output=str(bench.directory / f"{name}.jsonl"),
         programs=bench.options.programs,
+        mutant=bench.options.mutant,
         watches={"c1": [""], "c2": ["k0"]}.get(name, []),
     )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What stands between the processes, and where they run."""
+
+    what: str
+    real: bool = False
+    """The real Toxiproxy."""
+    bench_host: str = "127.0.0.1"
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+def _surroundings(
+    stack: AsyncExitStack, options: LiveOptions, directory: Path, nodes: Sequence[str], clients: Sequence[str]
+) -> tuple[Lines, Surroundings]:
+    """As the options have it, for as long as the stack lives."""
+    if options.network == "netns":
+        spaces = stack.enter_context(namespaces(nodes, clients))
+        places = {name: spaces.place(name) for name in (*nodes, *clients)}
+        return spaces, Surroundings("network namespaces", bench_host=spaces.bench_host, places=places)
+    serving = stack.enter_context(proxy_server(directory / "proxies.log", options.proxies))
+    return Network(serving.server, nodes, clients), Surroundings(serving.what, serving.real)
 
 
 async def _look_for_ever(cluster: LiveCluster) -> None:
@@ -143,13 +177,13 @@ async def _look_for_ever(cluster: LiveCluster) -> None:
 
 async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     work = work_options(bench.options)
-    history = History(clock_rate_bound=work.clock_rate_bound, leader_bound_s=work.leader_bound_s)
+    history = History(clock_rate_bound=work.clock_rate_bound, leader_bound_s=bench.options.leader_bound_s)
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
     await asyncio.wait((striking,), timeout=bench.options.seconds)
     left_s = until - bench.now()
-    if striking.done() and not striking.cancelled() and striking.exception() is None and left_s > 0:
+    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
         await asyncio.sleep(left_s)
     striking.cancel()
     [ended] = await asyncio.gather(striking, return_exceptions=True)
@@ -182,7 +216,7 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     return history
 
 
-def _report(bench: Bench, history: History, title: str, proxies: str, real: bool) -> LiveReport:
+def _report(bench: Bench, history: History, title: str, surroundings: "Surroundings") -> LiveReport:
     history.save(bench.directory / "history.jsonl")
     verdicts = judge(history)
     violations = [
@@ -216,8 +250,8 @@ def _report(bench: Bench, history: History, title: str, proxies: str, real: bool
         options=bench.options,
         directory=bench.directory,
         nodes=list(bench.cluster.nodes),
-        proxies=proxies,
-        real_proxies=real,
+        proxies=surroundings.what,
+        real_proxies=surroundings.real,
         work_began_at=bench.work_began_at,
         history=history,
         verdicts=verdicts,

@@ -189,7 +189,7 @@ class SimNode:
         if self.up and self.raft is not None:
             snapshots = self.raft._pump.snapshots
             snapshots._entries = max(snapshots._entries, self._options.snapshot_entries)
-            # As the process itself: should it end right now, nothing of it must follow.
+            # As the process: what it schedules from here on has to end with it.
             self._loop.spawn(self.process, self.raft._pump.kick)
 
     @property

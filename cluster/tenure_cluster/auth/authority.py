@@ -1,7 +1,7 @@
 """A cluster's own authority, and the certificates that it issues to nodes.
 
-A node's certificate serves both ends of a connection, and has the node's id and its hosts as alternative names. The
-time is an argument; keys and serial numbers are drawn by `cryptography`.
+A node's certificate serves both ends of a connection; its alternative names are the node's id and its hosts.
+The time is an argument; keys and serial numbers are drawn by `cryptography`.
 """
 
 import datetime as dt
@@ -71,8 +71,8 @@ def check_nodes(nodes: Mapping[str, Sequence[str]]) -> None:
                 raise AuthorityError(f"{node_id}: {host!r} is neither a host's name nor an address")
             if host != node_id and host in nodes:
                 raise AuthorityError(
-                    f"{node_id}: {host!r} is the id of another node, for which {node_id} could pass then: name "
-                    "its host by its address"
+                    f"{node_id}: {host!r} is the id of another node, for which {node_id} could pass then: "
+                    "name its host by its address"
                 )
 
 
@@ -109,9 +109,7 @@ def issue(
     """A certificate for one node, that ends no later than its authority. Raises AuthorityError."""
     ends = authority.certificate.not_valid_after_utc
     if ends <= now:
-        raise AuthorityError(
-            f"the authority has ended at {ends:%Y-%m-%d}: make a new one (tenured tls new-ca)"
-        )
+        raise AuthorityError(f"the authority ended at {ends:%Y-%m-%d}: make another (tenured tls new-ca)")
     key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName(node_id)]
     for host in hosts:

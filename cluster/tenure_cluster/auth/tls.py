@@ -83,6 +83,11 @@ class NodeTls:
         """For a client that has connected."""
         return self._contexts.clients
 
+    @property
+    def expires_at(self) -> dt.datetime:
+        """When what is in use ends."""
+        return self._contexts.expires_at
+
     def reload_soon(self) -> None:
         """Read the files now, whether they have changed or not."""
         self._wanted.set()

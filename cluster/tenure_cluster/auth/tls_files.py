@@ -6,8 +6,8 @@
     DIR/n1/key.pem
     DIR/n1/ca.pem
 
-Keys are for the owner's eyes only. Nothing is overwritten but what is to be renewed, and that by renaming, so that
-a reader finds the old or the new file and never half of either.
+Keys are for the owner's eyes only. Nothing is overwritten but what is to be renewed, and that by renaming, so
+that a reader finds the old or the new file and never half of either.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ def init(
     for target in targets:
         if target.exists() or target.is_symlink():
             raise AuthorityError(
-                f"{target} is there already, and nothing is overwritten: choose another directory, or renew what is "
-                "in this one (tenured tls renew)"
+                f"{target} is there already, and nothing is overwritten: choose another directory, or renew "
+                "what is in this one (tenured tls renew)"
             )
     authority = make_authority(ca_lifetime, now)
     issued = {node_id: issue(authority, node_id, hosts, lifetime, now) for node_id, hosts in nodes.items()}
@@ -95,8 +95,8 @@ def drop_old_ca(directory: Path) -> int:
             certificate.verify_directly_issued_by(authority.certificate)
         except Exception:
             raise AuthorityError(
-                f"{directory / node_id / CERT} is still of an older authority: renew it first (tenured tls renew), "
-                "and give it to its node"
+                f"{directory / node_id / CERT} is still of an older authority: renew it first "
+                "(tenured tls renew), and give it to its node"
             ) from None
     with _told(directory):
         _spread(directory, authority.certificate_pem())

@@ -45,6 +45,11 @@ _NODE: Final = (
         "gauge",
         "Free space below which acquires are refused (admission.disk_reserve_bytes).",
     ),
+    Metric(
+        "tenure_tls_expiry_timestamp_seconds",
+        "gauge",
+        "Unix time at which the certificates in use end; none without TLS.",
+    ),
     Metric("tenure_http_connections", "gauge", "Open client connections."),
     Metric(
         "tenure_http_answers",

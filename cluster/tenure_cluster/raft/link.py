@@ -146,7 +146,9 @@ class Dialled(Framed):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
         self.was_welcomed = False
-        self.lost_by: Exception | None = None
+        self.was_lost = False
+        """The other side has ended the connection."""
+        self._given_up = False
         self._pings = 0
         self._pongs = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -218,6 +220,7 @@ class Dialled(Framed):
         self.abort()
 
     def abort(self) -> None:
+        self._given_up = True
         self._unwritten.clear()
         self._unwritten_bytes = 0
         super().abort()
@@ -225,7 +228,7 @@ class Dialled(Framed):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.lost_by = exc
+        self.was_lost = not self._given_up
         was_up, self.up = self.up, False
         if not self.closed.done():
             self.closed.set_result(None)

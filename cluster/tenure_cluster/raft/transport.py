@@ -186,9 +186,10 @@ class Transport:
                         link.abort()
                 if link.was_welcomed:
                     backoff_s = BACKOFF_MIN_S
-                elif isinstance(link.lost_by, ssl.SSLError):
-                    # With TLS 1.3 the peer judges this node's certificate when the dialler is done already.
-                    self.dial_failed(peer, why_refused(link.lost_by))
+                elif self._tls is not None and link.was_lost:
+                    # With TLS 1.3 the peer judges this node's certificate when the dialler is done already,
+                    # and asyncio sends no alert.
+                    self.dial_failed(peer, "it ended the connection; its log says why")
             self._wake[peer].clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff_s * (1 + self._clock.random())):

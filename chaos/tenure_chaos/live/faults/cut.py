@@ -14,7 +14,7 @@ class Cut(Fault):
 
     async def cut(self, lines: Iterable[str], what: str) -> str:
         lines = list(lines)
-        if self.rng.random() < 0.25:
+        if self.rng.random() < 0.25 and self.bench.network.can_refuse:
             self.refused = tuple(lines)
             await self.bench.network.refuse(lines)
             return f"{what}, refused"

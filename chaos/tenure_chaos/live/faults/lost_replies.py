@@ -1,9 +1,9 @@
 """Requests that arrive and have their effect, and whose answers are lost."""
 
-from tenure_chaos.live.faults.slow import Slow
+from tenure_chaos.live.faults.kind import Fault
 
 
-class LostReplies(Slow):
+class LostReplies(Fault):
     name = "lost replies"
     what = "what clients ask of a node, or of all, arrives and has its effect; the answers are lost"
     how_healed = "answers arrive again; connections whose answers were lost are closed"
@@ -17,3 +17,6 @@ class LostReplies(Slow):
         lines = network.client_lines(client, node)
         await network.silence(self.id, lines, ["downstream"])
         return f"{node or 'all nodes'} to {client or 'all clients'}"
+
+    async def heal(self) -> None:
+        await self.bench.network.heal(self.id)

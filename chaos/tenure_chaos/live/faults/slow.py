@@ -1,14 +1,22 @@
 """What slow lines have in common: toxics on the lines of one node, or on all lines."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tenure_chaos.live.faults.kind import Fault
-from tenure_chaos.live.network import BOTH
+from tenure_chaos.live.faults.kind import HERE, Available, Fault
+from tenure_chaos.live.lines import BOTH
+
+if TYPE_CHECKING:
+    from tenure_chaos.live.bench import Bench
 
 
 class Slow(Fault):
     how_healed = "the toxics are removed; what was held back arrives"
     lasts_s = (2.0, 9.0)
+
+    @classmethod
+    def available(cls, bench: "Bench") -> Available:
+        return HERE if bench.network.can_slow else Available(False, "that takes proxies")
 
     def some_lines(self) -> tuple[list[str], str]:
         """All lines of the cluster, those of one node, or those of one client; and what to call them."""

@@ -80,7 +80,7 @@ def _started(command: list[str], log: Path) -> Iterator[Server]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "LOG_LEVEL": "warn"},
+            env={**os.environ, "LOG_LEVEL": "fatal"},
             start_new_session=True,
         )
     try:

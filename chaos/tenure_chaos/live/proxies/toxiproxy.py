@@ -11,17 +11,17 @@ Calls block: from asyncio they go through a thread.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import requests
 from toxiproxy.api import APIConsumer
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
+from tenure_chaos.live.lines import Stream
+
 CALL_TIMEOUT_S: Final = 10.0
 """How long the server may take for one call. Adding a toxic waits until every connection has it."""
-
-Stream = Literal["upstream", "downstream"]
 
 TOXICS: Final = (
     "bandwidth",

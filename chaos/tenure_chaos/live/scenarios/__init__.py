@@ -151,6 +151,13 @@ def singly(name: str, lasts_s: float) -> Scenario:
     return Scenario(name, strikes, options={"seconds": 3.0 + 2 * lasts_s + 12.0})
 
 
+def each(on_s: float = 4.0, rest_s: float = 5.0) -> Scenario:
+    """Every fault, one after the other, with time to recover between them."""
+    starts = [3.0 + number * (on_s + rest_s) for number in range(len(BY_NAME))]
+    strikes = tuple(Strike(name, at, on_s) for name, at in zip(BY_NAME, starts, strict=True))
+    return Scenario("every fault singly", strikes, options={"seconds": starts[-1] + on_s + rest_s})
+
+
 def read_options(said: Mapping[str, Any]) -> LiveOptions:
     """Raises NoScenario."""
     known = [option.name for option in fields(LiveOptions)]

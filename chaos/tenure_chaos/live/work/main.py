@@ -17,6 +17,8 @@ from tenure_chaos.live.work.client import LiveClient
 from tenure_chaos.live.work.program import LiveProgram
 from tenure_chaos.live.work.watcher import watch
 from tenure_chaos.live.work.world import LiveWorld
+from tenure_chaos.mutants.catalogue import BY_NAME
+from tenure_chaos.mutants.edits import made
 from tenure_chaos.sim.options import Options
 
 FINISH_S: Final = 45.0
@@ -40,6 +42,7 @@ class Task:
     programs: int = 2
     watches: list[str] = field(default_factory=list)
     """Prefixes that are followed."""
+    mutant: str = ""
 
 
 async def work(task: Task, ended: asyncio.Event) -> None:
@@ -87,7 +90,8 @@ async def _main() -> None:
         ended.set()
 
     waiting = loop.create_task(wait_for_the_end())
-    await work(task, ended)
+    with made(BY_NAME[task.mutant].edits if task.mutant else ()):
+        await work(task, ended)
     await waiting
 
 

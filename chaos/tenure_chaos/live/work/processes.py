@@ -28,6 +28,7 @@ class ClientProcess:
 
     task: Task
     log: Path
+    prefix: tuple[str, ...] = ()
     process: asyncio.subprocess.Process | None = None
     paused: bool = False
     reserved_by: str = ""
@@ -41,7 +42,7 @@ class ClientProcess:
     async def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tenure_chaos.live.work.main"),
+                *(*self.prefix, sys.executable, "-m", "tenure_chaos.live.work.main"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

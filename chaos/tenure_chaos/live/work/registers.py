@@ -24,9 +24,9 @@ class Registers:
         self._values = 0
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[tuple[str, int]]:
+    async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[tuple[str, int]]:
         """Their address, for as long as the block runs."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, host, 0)
         try:
             host, port = server.sockets[0].getsockname()
             yield host, port

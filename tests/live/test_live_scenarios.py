@@ -1,0 +1,171 @@
+"""Scenarios by name and by file, and the schedule that a seed draws."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner
+
+from tenure_chaos.cli import main
+from tenure_chaos.live import scenarios
+from tenure_chaos.live.bench import Bench
+from tenure_chaos.live.faults import BY_NAME, KINDS, table
+from tenure_chaos.live.faults.kind import Fault
+from tenure_chaos.live.nemesis import Nemesis
+from tenure_chaos.live.options import LiveOptions
+from tenure_chaos.live.scenarios import NoScenario, Strike, load
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", scenarios.names())
+def test_every_scenario_can_be_read_and_has_faults(name: str) -> None:
+    scenario = load(name)
+    assert scenario.title
+    assert scenario.strikes or scenario.faults
+    options = scenario.with_options({})
+    ends = [strike.after_s + strike.for_s for strike in scenario.strikes]
+    assert max(ends, default=0.0) <= options.seconds
+
+
+def test_a_scenario_has_strikes_in_their_time(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, '[[strike]]\nfault = "kill one"\nafter_s = 3\nfor_s = 1.5\n[options]\nnodes = 5\n'
+    )
+    scenario = load(path)
+    assert scenario.title == "mine"
+    assert scenario.strikes == (Strike("kill one", 3.0, 1.5),)
+    assert scenario.with_options({"seconds": 9.0}) == LiveOptions(nodes=5, seconds=9.0)
+
+
+def test_a_scenario_can_use_another_one_from_some_moment_on(tmp_path: Path) -> None:
+    path = written(tmp_path, '[[use]]\nscenario = "kill leader"\nafter_s = 100\n')
+    own = load("kill leader").strikes
+    assert [strike.after_s for strike in load(path).strikes] == [strike.after_s + 100 for strike in own]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[[strike]]\nfault = "plague"\nafter_s = 1\nfor_s = 1\n', "no fault 'plague'"),
+        ('[[strike]]\nfault = "kill one"\nafter_s = "soon"\nfor_s = 1\n', "after_s"),
+        ("[options]\nspeed = 3\n", "no option 'speed'"),
+        ('[options]\nnodes = "many"\n', "nodes"),
+        ("color = 'red'\n", "unknown: color"),
+        ("[[", "mine.toml: Invalid"),
+    ],
+)
+def test_what_is_wrong_with_a_scenario_is_said(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(NoScenario, match=complaint):
+        load(written(tmp_path, text))
+
+
+def test_a_scenario_that_is_not_there_is_told_what_is() -> None:
+    with pytest.raises(NoScenario, match=r"no scenario 'sunshine'.*kill leader"):
+        load("sunshine")
+
+
+def test_every_fault_says_what_it_does_and_how_it_heals() -> None:
+    assert len(BY_NAME) == len(KINDS)
+    for kind in KINDS:
+        assert kind.what
+        assert kind.how_healed
+        assert 0 < kind.lasts_s[0] <= kind.lasts_s[1]
+
+
+def test_a_ring_needs_five_nodes() -> None:
+    def available(nodes: int) -> Any:
+        bench = cast(Bench, SimpleNamespace(options=LiveOptions(nodes=nodes)))
+        return BY_NAME["ring of majorities"].available(bench)
+
+    assert available(5)
+    assert not available(3)
+    assert "five nodes" in available(3).why_not
+
+
+def schedule(seed: int, kinds: list[type[Fault]], count: int) -> list[tuple[str, float]]:
+    nemesis = Nemesis(cast(Bench, SimpleNamespace(options=LiveOptions(seed=seed))), kinds)
+    return [(kind.name, lasts_s) for kind, lasts_s in (nemesis._next() for _ in range(count))]
+
+
+async def test_a_seed_draws_one_schedule_and_every_fault_has_its_turn() -> None:
+    kinds = list(KINDS)
+    first = schedule(7, kinds, 2 * len(kinds))
+    assert first == schedule(7, kinds, 2 * len(kinds))
+    assert first != schedule(8, kinds, 2 * len(kinds))
+    half = [name for name, _ in first[: len(kinds)]]
+    assert sorted(half) == sorted(BY_NAME)
+
+
+class Recorder:
+    """In the place of the bench: begins and ends faults, and remembers."""
+
+    def __init__(self) -> None:
+        self.options = LiveOptions(gap_s=0.01, at_once=2)
+        self.on: list[object] = []
+        self.most = self.begun = self.ended = 0
+        self.enough = asyncio.Event()
+
+    async def begin(self, kind: type[Fault]) -> object:
+        fault = object()
+        self.on.append(fault)
+        self.begun += 1
+        self.most = max(self.most, len(self.on))
+        return fault
+
+    async def end(self, fault: object) -> None:
+        await asyncio.sleep(0.001)
+        self.on.remove(fault)
+        self.ended += 1
+        if self.ended >= 10:
+            self.enough.set()
+
+
+async def test_no_more_faults_are_on_at_once_than_allowed_and_none_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = BY_NAME["latency"]
+    monkeypatch.setattr(kind, "lasts_s", (0.01, 0.05))
+    recorder = Recorder()
+    running = asyncio.ensure_future(Nemesis(cast(Bench, recorder), [kind]).run())
+    async with asyncio.timeout(30):
+        await recorder.enough.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert recorder.most == 2
+    assert recorder.on == []
+    assert recorder.begun == recorder.ended
+
+
+def test_the_command_lists_scenarios_and_faults() -> None:
+    result = CliRunner().invoke(main, ["live", "--list"])
+    assert result.exit_code == 0
+    for name in (*scenarios.names(), *BY_NAME):
+        assert name in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["live", "sunshine"], "no scenario 'sunshine'"),
+        (["live", "--fault", "plague"], "no fault 'plague'"),
+        (["live", "--once", "plague"], "no fault 'plague'"),
+        (["live", "--mutant", "three-headed"], "no mutant 'three-headed'"),
+        (["reproduce", "sunshine"], "no scenario 'sunshine'"),
+    ],
+)
+def test_what_can_not_be_run_is_refused_with_words(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+def test_the_page_lists_every_fault_as_it_is() -> None:
+    text = table.PAGE.read_text(encoding="utf-8")
+    assert table.page(text) == text, "python -m tenure_chaos.live.faults.table"
