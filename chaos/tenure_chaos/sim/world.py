@@ -166,13 +166,19 @@ class World:
     def _observe(self, node: SimNode, raft: Raft, service: LeaseService) -> None:
         """A process of a node is about to start."""
         self.rules.attach(node, raft)
-        propose = raft.propose
+        propose, propose_all = raft.propose, raft.propose_all
 
         def stamped(at_ms: int, command: bytes, done: Any) -> None:
             self.effects.stamped(at_ms, command)
             propose(at_ms, command, done)
 
+        def all_stamped(at_ms: int, together: Sequence[bytes], done: Any) -> None:
+            for command in together:
+                self.effects.stamped(at_ms, command)
+            propose_all(at_ms, together, done)
+
         setattr(raft, "propose", stamped)  # noqa: B010
+        setattr(raft, "propose_all", all_stamped)  # noqa: B010
         self._watch_forwarding(service)
 
     def _watch_forwarding(self, service: LeaseService) -> None:
