@@ -193,7 +193,7 @@ def tell_a_holder_of_a_token_of_before(history: History) -> None:
     for life in lives(history, "released"):
         for record in history.calls:
             held = record.name == "acquire" and record.code == "held" and record.answer.get("holder")
-            if held and record.asked["key"] == life.key[1] and record.invoked_at > life.ended_at:
+            if held and record.asked.get("key") == life.key[1] and record.invoked_at > life.ended_at:
                 record.answer["holder"] = {"token": life.token}
                 return
     raise NoPlace

@@ -193,7 +193,10 @@ def _read_acquire(call: CallRecord) -> Pair | None:
 def _read_renew(call: CallRecord) -> Pair | None:
     if "token" not in call.asked or (call.outcome == "refused" and call.code != "lost"):
         return None
-    return Asked("renew", call.asked["token"]), Answered("renewed" if call.outcome == "ok" else "lost")
+    if call.outcome != "ok":
+        return Asked("renew", call.asked["token"]), Answered("lost")
+    # A renewal names the lease, whose token may have changed while it was parked.
+    return Asked("renew", call.answer["lease"]["token"]), Answered("renewed")
 
 
 def _read_release(call: CallRecord) -> Pair | None:
