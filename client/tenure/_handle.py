@@ -132,6 +132,13 @@ class HandleLife:
         left_s = self.validity.left_s(now)
         return left_s if self.demand is None else min(left_s, self.demand.left_s(now))
 
+    @property
+    def demanded_until(self) -> float:
+        """When it is lost for want of progress; infinity if it demands none, or is being given back."""
+        if self.demand is None or self._state is State.RELEASED:
+            return float("inf")
+        return self.demand.until
+
     def parked_for_s(self, now: float) -> float:
         """Seconds for which it certainly stays parked; 0 unless it is."""
         return self._parked_until - now if self.state(now) is State.PARKED and self._aside is None else 0.0

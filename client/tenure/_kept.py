@@ -304,7 +304,7 @@ class KeptSession:
                 return Over() if done else Wait(self.validity.valid_until - now)
             if self.validity.renewal_due(now):
                 return Renew(self.validity.renewal_begun(now))
-            demanded = [m.life.demand.until for m in self._demanding.values() if m.life.demand is not None]
+            demanded = [member.life.demanded_until for member in self._demanding.values()]
             return Wait(min(self.validity.renew_at, self.validity.valid_until, *demanded) - now)
 
     def renewed(self, sent_at: float, remaining_ms: int) -> None:

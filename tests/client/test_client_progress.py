@@ -1,6 +1,8 @@
 """Progress: told with a lease, demanded by it, and believed in no longer than the cluster does."""
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +11,7 @@ from client_steps import until
 import tenure
 from tenure import Client, State
 from tenure._demand import Demand
+from tenure._kept import Wait
 from tenure.answers import LeaseInfo, Progress
 from tenure.testing import FakeCluster
 
@@ -67,6 +70,72 @@ async def test_renewals_alone_do_not_keep_it(cluster: FakeCluster, client: Clien
         await body()
     assert lost.value.reason == "expired"
     assert kept.is_held, "its session is as alive as ever"
+    await kept.release()
+
+
+@pytest.mark.parametrize("told_after_s", [None, 7.0])
+async def test_it_is_never_believed_in_for_longer_than_the_cluster_has_it_though_its_session_is_renewed(
+    cluster: FakeCluster, client: Client, told_after_s: float | None
+) -> None:
+    """In a session that other leases share: seen from both sides, in steps of a tenth of a second, with
+    heartbeats and renewals of the lease itself all the while."""
+    kept = await client.lease("another", ttl=10, owner="a").acquire()
+    held = await client.lease(KEY, ttl=10, owner="a", progress=30).acquire()
+    assert held.session_id == kept.session_id
+    if told_after_s is not None:
+        await cluster.pass_time(told_after_s)
+        await held.progress("begun")
+    ends_at = cluster.clock.now() + 30
+    renewals = cluster.calls["/v1/renew"]
+    for step in itertools.count(1):
+        await cluster.pass_time(0.1)
+        if not held.is_held:
+            break
+        assert held.expires_in <= ends_at - cluster.clock.now()
+        if step % 50 == 0:
+            with contextlib.suppress(tenure.LeaseLost):
+                await held.renew()
+        assert KEY in cluster.left()[0] or not held.is_held
+    assert (held.state, held.lost_reason) == (State.LOST, "expired")
+    assert cluster.clock.now() > ends_at - 5, "nor for much less"
+    assert cluster.calls["/v1/renew"] >= renewals + 8
+    await until(held.lost.is_set)
+    await cluster.pass_time(30)
+    assert kept.is_held
+    assert cluster.left()[0] == ["another"]
+    await kept.release()
+
+
+async def test_a_lost_lease_is_told_of_though_nothing_is_to_be_renewed_for_a_long_time(
+    cluster: FakeCluster, client: Client
+) -> None:
+    kept = await client.lease("another", ttl=3_000, owner="a").acquire()
+    held = await client.lease(KEY, ttl=3_000, owner="a", progress=5).acquire()
+    assert held.session_id == kept.session_id
+    cluster.clock.jump(5)
+    await asyncio.wait_for(held.lost.wait(), 10)
+    assert cluster.calls["/v1/renew"] == 0
+    await kept.release()
+
+
+async def test_one_that_is_being_released_past_its_demand_costs_the_renewer_no_time(
+    cluster: FakeCluster, client: Client
+) -> None:
+    """Its release is not answered, and another lease keeps their session alive."""
+    kept = await client.lease("another", ttl=300, owner="a").acquire()
+    held = await client.lease(KEY, ttl=300, owner="a", progress=5).acquire()
+    assert held.session_id == kept.session_id
+    with cluster.partition():
+        releasing = asyncio.create_task(held.release())
+        await until(lambda: held.state is State.RELEASED)
+        cluster.clock.jump(6)
+        step = held._session.next()
+        assert isinstance(step, Wait)
+        assert step.seconds > 10, "nothing is to be done until the next renewal"
+    with contextlib.suppress(tenure.TenureError):
+        await releasing
+    await until(lambda: cluster.left()[0] == ["another"])
+    assert kept.is_held
     await kept.release()
 
 
