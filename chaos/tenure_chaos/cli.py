@@ -8,6 +8,7 @@ from tenure_chaos.commands.campaign import campaign
 from tenure_chaos.commands.check import check
 from tenure_chaos.commands.live import live
 from tenure_chaos.commands.live_compare import compare
+from tenure_chaos.commands.live_mutants import live_mutants
 from tenure_chaos.commands.mitigations import mitigations
 from tenure_chaos.commands.mutants import mutants
 from tenure_chaos.commands.proxy import proxy
@@ -33,6 +34,7 @@ main.add_command(check)
 main.add_command(live)
 main.add_command(proxy)
 main.add_command(compare)
+main.add_command(live_mutants)
 
 if __name__ == "__main__":
     main()

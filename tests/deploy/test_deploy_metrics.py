@@ -26,19 +26,19 @@ CALM = {
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A cluster of one, with a story behind it."""
-    with nodes(tmp_path_factory.mktemp("metrics"), 1, TENURE_RAFT_SNAPSHOT_ENTRIES="20") as [only]:
+    with nodes(tmp_path_factory.mktemp("metrics"), 1) as [only]:
         _tell_a_story(only)
         yield only
 
 
 def _tell_a_story(node: NodeProcess) -> None:
     """A holder, one who is refused, one who waits, one who comes too late."""
-    status, answer = node.call("acquire", key="k", owner="a", ttl_ms=30_000)
+    status, answer = node.call("acquire", key="k", owner="a", ttl_ms=600_000)
     lease = answer["lease"]
     assert status == 200
-    assert node.call("acquire", key="k", owner="b", ttl_ms=30_000)[0] == 409
+    assert node.call("acquire", key="k", owner="b", ttl_ms=600_000)[0] == 409
     assert node.call("renew", lease_id=lease["lease_id"])[0] == 200
-    waiter = {"key": "k", "owner": "b", "ttl_ms": 30_000, "request_id": "r"}
+    waiter = {"key": "k", "owner": "b", "ttl_ms": 600_000, "request_id": "r"}
     assert node.call("acquire", **waiter, wait_ms=100)[0] == 202
     assert node.call("release", lease_id=lease["lease_id"])[0] == 200
     assert node.call("acquire", **waiter, wait_ms=20_000)[0] == 200
@@ -100,24 +100,24 @@ def test_the_node_is_counted(node: NodeProcess) -> None:
     assert told["process_start_time_seconds"] > 0
 
 
-def test_snapshots_are_counted_with_their_time(node: NodeProcess) -> None:
-    before = node.samples()["tenure_raft_snapshots_made_total"]
+def test_snapshots_are_counted_with_their_time(tmp_path: Path) -> None:
+    with nodes(tmp_path, 1, TENURE_RAFT_SNAPSHOT_ENTRIES="20") as [node]:
 
-    def made() -> bool:
-        node.call("acquire", key="snapshots", owner="s", ttl_ms=30_000)
-        return node.samples()["tenure_raft_snapshots_made_total"] > before
+        def made() -> bool:
+            node.call("acquire", key="k", owner="a", ttl_ms=600_000)
+            return node.samples()["tenure_raft_snapshots_made_total"] > 0
 
-    await_that(made, "a snapshot")
-    told = node.samples()
-    assert told["tenure_raft_snapshot_seconds_count"] == told["tenure_raft_snapshots_made_total"]
-    assert told["tenure_raft_snapshot_index"] > 0
-    assert told["tenure_raft_snapshot_timestamp_seconds"] > told["process_start_time_seconds"]
+        await_that(made, "a snapshot")
+        told = node.samples()
+        assert told["tenure_raft_snapshot_seconds_count"] == told["tenure_raft_snapshots_made_total"]
+        assert told["tenure_raft_snapshot_index"] > 0
+        assert told["tenure_raft_snapshot_timestamp_seconds"] > told["process_start_time_seconds"]
 
 
 def test_a_grant_is_counted_by_one_node_and_seen_by_all(tmp_path: Path) -> None:
     with nodes(tmp_path, 3, **CALM) as cluster:
         for number in range(5):
-            assert cluster[number % 3].call("acquire", key=f"k{number}", owner="a", ttl_ms=60_000)[0] == 200
+            assert cluster[number % 3].call("acquire", key=f"k{number}", owner="a", ttl_ms=600_000)[0] == 200
         await_that(
             lambda: all(node.samples().get(f"tenure_leases_held{{{T}}}") == 5 for node in cluster),
             "every node to hold five leases",
@@ -166,7 +166,7 @@ def test_without_certificates_no_end_of_them_is_told(node: NodeProcess) -> None:
 def test_metrics_can_be_left_out(tmp_path: Path) -> None:
     with nodes(tmp_path, 1, TENURE_METRICS_ENABLED="false") as [node]:
         assert node.ask("GET", "/metrics")[0] == 404
-        assert node.call("acquire", key="k", owner="a", ttl_ms=30_000)[0] == 200
+        assert node.call("acquire", key="k", owner="a", ttl_ms=600_000)[0] == 200
 
 
 def test_the_end_of_the_certificates_is_told(tmp_path: Path) -> None:

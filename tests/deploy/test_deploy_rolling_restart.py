@@ -26,7 +26,9 @@ class Holders:
 
     def __enter__(self) -> "Holders":
         for number in range(LEASES):
-            status, answer = self._cluster[0].call("acquire", key=f"k{number}", owner="holder", ttl_ms=60_000)
+            status, answer = self._cluster[0].call(
+                "acquire", key=f"k{number}", owner="holder", ttl_ms=120_000
+            )
             assert status == 200
             self.lease_ids.append(answer["lease"]["lease_id"])
         self._thread.start()

@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tenure_chaos.cli import main
+from tenure_chaos.commands.live_mutants import VISIBLE, broken
 from tenure_chaos.history_file import load
 from tenure_chaos.live import folder
 from tenure_chaos.live.bench import Bench
@@ -16,6 +19,7 @@ from tenure_chaos.live.faults.kind import Fault
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.run import LiveReport, Strikes, run
 from tenure_chaos.live.scenarios import Strike, strike_at
+from tenure_chaos.mutants.catalogue import BY_NAME
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -129,4 +133,11 @@ def test_a_broken_promise_is_noticed(mutant: str, tmp_path: Path) -> None:
 
     options = replace(PATIENT, clients=2, programs=5, keys=2, ttl_ms=(3_000,), seconds=8.0, mutant=mutant)
     report = perform(tmp_path, options, nothing)
-    assert [what for what in report.violations if what.startswith("property ")] != []
+    assert broken(report) is not None
+
+
+def test_a_mutant_that_is_none_is_refused_with_words() -> None:
+    result = CliRunner().invoke(main, ["live-mutants", "--only", "three-headed"])
+    assert result.exit_code == 2
+    assert "no mutant 'three-headed'" in result.output
+    assert set(VISIBLE) <= set(BY_NAME)

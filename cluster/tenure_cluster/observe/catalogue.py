@@ -103,7 +103,7 @@ _RAFT: Final = (
     Metric(
         "tenure_raft_leader_changes",
         "counter",
-        "Times that this node learned of another leader than the one that it knew before.",
+        "Times that this node learned of another leader than it knew before, its first one included.",
     ),
     Metric(
         "tenure_raft_sync_seconds",
