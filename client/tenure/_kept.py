@@ -88,6 +88,8 @@ class KeptSession:
         """The keys of the members: a session may have ten thousand."""
         self._demanding: dict[str, Member] = {}
         """Those whose leases demand progress."""
+        self._parked: weakref.WeakSet[HandleLife] = weakref.WeakSet()
+        """Of leases that were parked here: no members any more, and lost to a forked child like all others."""
         self._uses: Counter[str] = Counter()
         self._retired = False
         self._reason = ""
@@ -243,6 +245,7 @@ class KeptSession:
         with self._lock:
             member.life.parked(sent_at=sent_at, remaining_ms=remaining_ms, now=self._clock())
             self._forget(member)
+            self._parked.add(member.life)
         self.wake()
 
     def taken_up(self, member: Member) -> None:
@@ -379,6 +382,8 @@ class KeptSession:
         for member in self._members.values():
             member.told = True
             member.life.forked()
+        for life in list(self._parked):
+            life.forked()
 
 
 def _demand_of(grants: list[Grant], sent_at: float, new_since: float | None, rho: float) -> Demand | None:

@@ -238,8 +238,13 @@ class SyncClient:
             with contextlib.suppress(InvalidRequest, RuntimeError):
                 self._run(closing())
 
+    @property
+    def _is_forked(self) -> bool:
+        """This is the child's copy."""
+        return os.getpid() != self._pid
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        forked = os.getpid() != self._pid
+        forked = self._is_forked
         if forked or not self._dropped.alive:
             work.close()
             why = "was made before a fork: connect anew in the child" if forked else "is closed"
@@ -340,11 +345,11 @@ class SyncHeld(Reading):
 
     def renew(self) -> float:
         """As aio.Held.renew."""
-        return self._client._run(self._held.renew())
+        return self._run(self._held.renew())
 
     def progress(self, step: str = "", *, text: str = "", counter: int = 0) -> float:
         """As aio.Held.progress."""
-        return self._client._run(self._held.progress(step, text=text, counter=counter))
+        return self._run(self._held.progress(step, text=text, counter=counter))
 
     def commit(
         self,
@@ -358,7 +363,7 @@ class SyncHeld(Reading):
         key: str | None = None,
     ) -> Accepted:
         """As aio.Held.commit."""
-        return self._client._run(
+        return self._run(
             self._held.commit(
                 value, mode=mode, seq=seq, op_id=op_id, if_revision=if_revision, digest=digest, key=key
             )
@@ -366,25 +371,33 @@ class SyncHeld(Reading):
 
     def release(self) -> None:
         """As aio.Held.release."""
-        self._client._run(self._held.release())
+        if not (self._client._is_forked and self._member.life.is_answered):
+            self._run(self._held.release())
 
     def handover(self, to_session_id: str) -> None:
         """As aio.Held.handover."""
-        self._client._run(self._held.handover(to_session_id))
+        self._run(self._held.handover(to_session_id))
 
     def park(self, limit: float) -> None:
         """As aio.Held.park."""
-        self._client._run(self._held.park(limit))
+        self._run(self._held.park(limit))
 
     def unpark(self) -> None:
         """As aio.Held.unpark."""
-        self._client._run(self._held.unpark())
+        self._run(self._held.unpark())
 
     def _is_parked(self, patience_s: float) -> bool:
-        return self._client._run(self._held._moves.is_parked(patience_s))
+        return self._run(self._held._moves.is_parked(patience_s))
 
     def _release_within(self, timeout_s: float) -> None:
-        self._client._run(self._held._release_within(timeout_s))
+        self._run(self._held._release_within(timeout_s))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._client._is_forked and not self.is_held:
+            # The client would only say that it is of no use here; the handle knows that it is over.
+            work.close()
+            raise self._loss()
+        return self._client._run(work)
 
     def _lost_now(self) -> None:
         with self._lock:
