@@ -10,7 +10,6 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 GO ?= $(shell command -v go || echo /usr/local/go/bin/go)
 TOXIPROXY_VERSION := v2.12.0
-HELM_VERSION := v3.18.6
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -56,7 +55,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server $(BIN)/helm) ## the tests
+unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
 format: $(VENV)/.dev ## put the sources into the project's format
@@ -79,11 +78,6 @@ $(BIN)/toxiproxy-server: | $(BIN)/python
 	@echo "installing Toxiproxy $(TOXIPROXY_VERSION) into $(BIN)"
 	@GOBIN="$$(pwd)/$(VENV)/toxiproxy" $(GO) install github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY_VERSION)
 	@mv $(VENV)/toxiproxy/server $@ && rmdir $(VENV)/toxiproxy
-
-$(BIN)/helm: | $(BIN)/python
-	@command -v $(GO) >/dev/null || { echo "helm is built with Go 1.24 or newer, and $(GO) is not on PATH (or: make GO=/path/to/go $@)" >&2; exit 1; }
-	@echo "installing helm $(HELM_VERSION) into $(BIN), which checks the chart (a minute or two the first time)"
-	@GOBIN="$$(pwd)/$(BIN)" CGO_ENABLED=0 $(GO) install -trimpath -ldflags="-s -w" helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .tenure-chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
