@@ -89,7 +89,7 @@ class KeptSession:
         self._demanding: dict[str, Member] = {}
         """Those whose leases demand progress."""
         self._parked: weakref.WeakSet[HandleLife] = weakref.WeakSet()
-        """Of leases that were parked here: no members any more, and lost to a forked child like all others."""
+        """Of leases that were parked here: no members any more, but lost to a forked child like them."""
         self._uses: Counter[str] = Counter()
         self._retired = False
         self._reason = ""
