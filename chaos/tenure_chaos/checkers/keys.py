@@ -196,7 +196,8 @@ def _read_renew(call: CallRecord) -> Pair | None:
     if call.outcome != "ok":
         return Asked("renew", call.asked["token"]), Answered("lost")
     # A renewal names the lease, whose token may have changed while it was parked.
-    return Asked("renew", call.answer["lease"]["token"]), Answered("renewed")
+    lease = call.answer.get("lease", call.asked)
+    return Asked("renew", lease["token"]), Answered("renewed")
 
 
 def _read_release(call: CallRecord) -> Pair | None:
