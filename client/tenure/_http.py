@@ -3,14 +3,13 @@ and not answered."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import random
 import socket
 import weakref
 from collections.abc import AsyncIterator, Mapping
-from types import SimpleNamespace
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Final
 
 from tenure._credentials import Credential, CredentialSource
@@ -82,35 +81,10 @@ class Http:
             if pool.in_use == 0 and self._pools.get(attempt.url) is not pool:
                 await pool.session.close()
 
-    @contextlib.asynccontextmanager
-    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[_Opened]:
+    def stream(self, url: str, *, silence_max_s: float) -> _Stream:
         """A GET whose answer comes bit by bit, over a connection of its own. Raises NotSent or NoAnswer, also
         where the answer breaks off."""
-        import aiohttp
-        from yarl import URL
-
-        headers = {"Accept": "text/event-stream"}
-        if (credential := self._credential.get()) is not None:
-            headers["Authorization"] = f"Bearer {credential}"
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_max_s, ceil_threshold=math.inf
-        )
-        pool = self._open(url.partition("/v1/")[0], 1)
-        try:
-            async with pool.session.get(
-                URL(url, encoded=True),
-                headers=headers,
-                allow_redirects=False,
-                timeout=timeout,
-                trace_request_ctx=_Progress(),
-            ) as response:
-                yield _Opened(response)
-        except aiohttp.ClientConnectorError as error:
-            raise NotSent(_words(error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NoAnswer(_words(error)) from error
-        finally:
-            await pool.session.close()
+        return _Stream(self, url, silence_max_s)
 
     def turn(self, url: str) -> None:
         """A connection to the URL failed: let the next one begin with another of its addresses."""
@@ -235,6 +209,52 @@ class _Pool:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
         self.in_use = 0
+
+
+class _Stream:
+    """One answer that goes on, as a context: no generator, see _watch.py."""
+
+    def __init__(self, http: Http, url: str, silence_max_s: float) -> None:
+        self._http = http
+        self._url = url
+        self._silence_max_s = silence_max_s
+        self._session: aiohttp.ClientSession | None = None
+        self._response: aiohttp.ClientResponse | None = None
+
+    async def __aenter__(self) -> _Opened:
+        import aiohttp
+        from yarl import URL
+
+        self._session, headers = self._http.open(self._url.partition("/v1/")[0])
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=self._silence_max_s, ceil_threshold=math.inf
+        )
+        try:
+            self._response = await self._session.get(
+                URL(self._url, encoded=True),
+                headers={"Accept": "text/event-stream", **headers},
+                allow_redirects=False,
+                timeout=timeout,
+                trace_request_ctx=_Progress(),
+            )
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return _Opened(self._response)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import aiohttp
+
+        if self._response is not None:
+            self._response.close()
+        if self._session is not None:
+            await self._session.close()
+        if isinstance(error, aiohttp.ClientConnectorError):
+            raise NotSent(_words(error)) from error
+        if isinstance(error, (aiohttp.ClientError, TimeoutError, OSError)):
+            raise NoAnswer(_words(error)) from error
 
 
 class _Opened:

@@ -8,7 +8,6 @@ over, counted from before the call was made; ``lease`` (aio.py) does that for yo
 from __future__ import annotations
 
 import base64
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -341,9 +340,12 @@ class PlainClient:
         connections, nodes that stop and changes of leader, for as long as it is iterated. What no node
         remembers any more is told as an event of the kind ``gap``. Raises what the cluster refuses for good.
         """
-        async with contextlib.aclosing(Watch(self._calls, prefix, after).events()) as events:
-            async for event in events:
-                yield event
+        watch = Watch(self._calls, prefix, after)
+        try:
+            while True:
+                yield await watch.next()
+        finally:
+            await watch.close()
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tenure._handle import State
 from tenure._terms import FOREVER_S
+from tenure._watch import Watch
 from tenure.answers import ENDS, EventKind, LeaseInfo
 from tenure.errors import (
     ClusterUnavailable,
@@ -79,29 +79,38 @@ class Election:
         change at once; who has left again by the time that it looks is not seen. A cluster that is away is
         waited for."""
         seen: int | None = -1
-        while True:
-            try:
-                async with contextlib.aclosing(self._leaders()) as leaders:
-                    async for leader in leaders:
-                        token = None if leader is None else leader.token
-                        if token != seen:
-                            seen = token
-                            yield leader
-            except ClusterUnavailable as error:
-                log.info("observing %r goes on: %s", self.name, error)
-                await asyncio.sleep(AGAIN_S)
-
-    async def _leaders(self) -> AsyncGenerator[LeaseInfo | None, None]:
-        """Who is in office now, and whenever that may have changed, until events are missed."""
-        # Of all keys that begin with the name, the name itself comes first.
-        page = await self._client.leases_page(self.name, limit=1)
-        yield next((lease for lease in page.leases if lease.key == self.name), None)
-        async with contextlib.aclosing(self._client.watch(self.name, after=page.revision)) as events:
-            async for event in events:
-                if event.kind == EventKind.GAP:
-                    return
-                if event.key == self.name and event.kind in CHANGES:
-                    yield await self.leader()
+        watch: Watch | None = None
+        try:
+            while True:
+                try:
+                    if watch is None:
+                        # Of all keys that begin with the name, the name itself comes first.
+                        page = await self._client.leases_page(self.name, limit=1)
+                        leader = next((lease for lease in page.leases if lease.key == self.name), None)
+                        watch = Watch(self._client._calls, self.name, page.revision)
+                    else:
+                        event = await watch.next()
+                        if event.kind == EventKind.GAP:
+                            await watch.close()
+                            watch = None
+                            continue
+                        if event.key != self.name or event.kind not in CHANGES:
+                            continue
+                        leader = await self.leader()
+                except ClusterUnavailable as error:
+                    log.info("observing %r goes on: %s", self.name, error)
+                    if watch is not None:
+                        await watch.close()
+                        watch = None
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                token = None if leader is None else leader.token
+                if token != seen:
+                    seen = token
+                    yield leader
+        finally:
+            if watch is not None:
+                await watch.close()
 
 
 def election_lease(

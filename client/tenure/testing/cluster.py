@@ -7,16 +7,16 @@ import contextlib
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
 from tenure._background import THREAD_NAME
 from tenure._http import NoAnswer, NotSent
 from tenure._kept import KeptSession, sessions_of
-from tenure._options import Options
+from tenure._options import Opened, Options
 from tenure._protocol import Attempt
 from tenure.aio import Client
 from tenure.sync import SyncClient
@@ -164,20 +164,19 @@ class FakeCluster:
         await asyncio.sleep(0)
         return status, {"X-Request-Id": "fake"}, answered
 
-    async def watch(self, prefix: str, after: int | None) -> AsyncGenerator[bytes, None]:
-        """What a watcher is told, until the network breaks."""
-        server, cuts = self._server, self._cuts
-        place = server.events.head if after is None else after
-        yield bookmark(place)
-        while True:
-            await self._park(self._may_tell(place, cuts))
-            if self._partitioned or self._cuts != cuts:
-                raise NoAnswer("connection reset")
-            head = server.events.head
-            events = [event for event in server.events.after(place) if event.revision <= head]
-            place = head
-            if data := told(events, prefix):
-                yield data
+    async def watch(self, target: str) -> Opened:
+        """`GET /v1/events`."""
+        await asyncio.sleep(0)
+        if self._partitioned:
+            raise NotSent("connection refused")
+        path, _, query = target.partition("?")
+        self.calls[path] += 1
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        after = int(asked["from"]) if "from" in asked else None
+        refused = self._server.compacted(after)
+        if refused is not None:
+            return _Opened(*refused)
+        return _Watching(self, asked.get("prefix", ""), self._server.events.head if after is None else after)
 
     def _may_tell(self, place: int, cuts: int) -> Callable[[], bool]:
         def is_due() -> bool:
@@ -187,23 +186,6 @@ class FakeCluster:
             return not self._paused and self._server.events.head > place
 
         return is_due
-
-    @contextlib.asynccontextmanager
-    async def stream(self, url: str) -> AsyncIterator[_Opened]:
-        """`GET /v1/events`."""
-        await asyncio.sleep(0)
-        if self._partitioned:
-            raise NotSent("connection refused")
-        target = urlsplit(url)
-        self.calls[target.path] += 1
-        query = {name: values[0] for name, values in parse_qs(target.query).items()}
-        after = int(query["from"]) if "from" in query else None
-        refused = self._server.compacted(after)
-        if refused is not None:
-            yield _Opened(*refused, _nothing())
-            return
-        async with contextlib.aclosing(self.watch(query.get("prefix", ""), after)) as watch:
-            yield _Opened(200, b"", watch)
 
     async def sleep(self, seconds: float) -> None:
         """Until so much time has passed by the clock."""
@@ -249,34 +231,73 @@ class _Transport:
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         return await self._cluster.answer(attempt)
 
-    @contextlib.asynccontextmanager
-    async def stream(self, url: str, *, silence_max_s: float) -> AsyncIterator[_Opened]:
-        async with self._cluster.stream(url) as opened:
-            yield opened
+    def stream(self, url: str, *, silence_max_s: float) -> _Stream:
+        return _Stream(self._cluster, url.removeprefix(URL))
 
     async def close(self) -> None:
         """There is no connection."""
 
 
-class _Opened:
-    """An answer that goes on."""
+class _Stream:
+    """An answer that goes on, as a context: no generator, see _watch.py."""
 
-    def __init__(self, status: int, body: bytes, chunks: AsyncIterator[bytes]) -> None:
+    def __init__(self, cluster: FakeCluster, target: str) -> None:
+        self._cluster = cluster
+        self._target = target
+
+    async def __aenter__(self) -> Opened:
+        return await self._cluster.watch(self._target)
+
+    async def __aexit__(self, *exc: object) -> None:
+        """There is no connection."""
+
+
+class _Opened:
+    """An answer."""
+
+    def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self.headers: Mapping[str, str] = {"X-Request-Id": "fake"}
         self._body = body
-        self._chunks = chunks
 
     async def read(self) -> bytes:
         return self._body
 
     def chunks(self) -> AsyncIterator[bytes]:
-        return self._chunks
+        raise AssertionError("it does not go on")
 
 
-async def _nothing() -> AsyncIterator[bytes]:
-    if False:
-        yield b""
+class _Watching(_Opened):
+    """What a watcher is told, until the network breaks."""
+
+    def __init__(self, cluster: FakeCluster, prefix: str, place: int) -> None:
+        super().__init__(200, b"")
+        self._cluster = cluster
+        self._prefix = prefix
+        self._place = place
+        self._cuts = cluster._cuts
+        self._began = False
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> _Watching:
+        return self
+
+    async def __anext__(self) -> bytes:
+        cluster = self._cluster
+        if not self._began:
+            self._began = True
+            return bookmark(self._place)
+        while True:
+            await cluster._park(cluster._may_tell(self._place, self._cuts))
+            if cluster._partitioned or cluster._cuts != self._cuts:
+                raise NoAnswer("connection reset")
+            head = cluster._server.events.head
+            events = [event for event in cluster._server.events.after(self._place) if event.revision <= head]
+            self._place = head
+            if data := told(events, self._prefix):
+                return data
 
 
 def _wait_s(body: bytes | None) -> float:
