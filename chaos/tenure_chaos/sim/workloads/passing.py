@@ -39,9 +39,10 @@ async def pass_on(program: Program) -> None:
 
 
 async def _hand_over(program: Program, handle: Handle, to: Session) -> None:
-    own = to.program is program
+    own, awaited = to.program is program, None
     if own and program.chance(0.3):
-        program.begin(acquire(program, handle.key, wait_s=5.0, session=to, owner=program.new_id("-as")))
+        waiting = acquire(program, handle.key, wait_s=5.0, session=to, owner=program.new_id("-as"))
+        awaited = program.begin(waiting)
         await program.sleep(program.rng.choice((0.0, 0.05, 0.5)))
     handle.give_away("handed over")
     asked = {**handle.named, "to_session_id": to.session_id}
@@ -49,18 +50,19 @@ async def _hand_over(program: Program, handle: Handle, to: Session) -> None:
         _requests.handover(lease_id=handle.lease_id, to_session_id=to.session_id), **asked
     )
     program.ended.append(handle)
-    if record.outcome != "ok":
-        if record.outcome == "refused":
-            await handle.release()
-        if not own:
-            return
-        # Perhaps it was handed over all the same: then the session has it.
-        given = await acquire(program, handle.key, session=to)
-    elif own:
+    if record.outcome == "refused":
+        await handle.release()
+    if awaited is not None:
+        # It is the waiter's, who may give it up just as well.
+        given = await awaited
+    elif not own:
+        program.world.count("handed over to another client", int(record.outcome == "ok"))
+        return
+    elif record.outcome == "ok":
         given = to.handle(answer["lease"], sent_at)
     else:
-        program.world.count("handed over to another client")
-        return
+        # Perhaps it was handed over all the same: then the session has it.
+        given = await acquire(program, handle.key, session=to)
     if given is not None:
         await _use(program, given)
 
