@@ -97,13 +97,25 @@ class Options:
         if key_file is not None and cert_file is None:
             raise InvalidRequest(detail="key_file is of no use without cert_file")
         if tls is None and (ca_file is not None or cert_file is not None):
-            try:
-                tls = ssl.create_default_context(cafile=ca_file)
-                if cert_file is not None:
-                    tls.load_cert_chain(cert_file, key_file)
-            except (OSError, ssl.SSLError) as error:
-                raise InvalidRequest(detail=f"the certificate files can't be used: {error}") from error
+            tls = _tls(ca_file, cert_file, key_file)
         if tls is not None and not any(url.startswith("https:") for url in parse_endpoints(endpoints)):
             raise InvalidRequest(detail="certificates are given, but no endpoint begins with https://")
         urls = tuple(parse_endpoints(endpoints))
         return cls(urls, credential, tls, timeout_s, attempt_timeout_s, clock, stream)
+
+
+def _tls(ca_file: Path | None, cert_file: Path | None, key_file: Path | None) -> ssl.SSLContext:
+    """Raises InvalidRequest that names the file."""
+    try:
+        tls = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise InvalidRequest(detail=f"the certificates in {ca_file} can't be used: {error}") from error
+    if cert_file is not None:
+        try:
+            tls.load_cert_chain(cert_file, key_file)
+        except OSError as error:
+            key = "" if key_file is None else f" with the key in {key_file}"
+            raise InvalidRequest(
+                detail=f"the certificate in {cert_file}{key} can't be used: {error}"
+            ) from error
+    return tls

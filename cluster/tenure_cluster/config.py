@@ -36,14 +36,19 @@ __all__ = ["Config", "ConfigError", "Member", "is_loopback", "load", "split_addr
 
 FOREIGN_VARIABLES: Final = frozenset(
     {
+        "TENURE_CA_FILE",
+        "TENURE_CERT_FILE",
         "TENURE_CONFIG",
         "TENURE_CREDENTIAL",
         "TENURE_CREDENTIAL_FILE",
         "TENURE_ENDPOINTS",
         "TENURE_FAULTS",
         "TENURE_KEY",
+        "TENURE_KEY_FILE",
         "TENURE_LEASE_ID",
+        "TENURE_SLOT",
         "TENURE_TOKEN",
+        "TENURE_TOKENS",
     }
 )
 """Variables of the client, of the commands it runs and of fault points: no settings, and no mistakes

@@ -30,6 +30,9 @@ class Settings:
 
     endpoints: str = field(default_factory=lambda: os.environ.get("TENURE_ENDPOINTS") or DEFAULT_ENDPOINTS)
     credential_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
     timeout_ms: int = 10_000
     output: Format = "text"
     hints: dict[str, str] = field(default_factory=dict)
@@ -43,6 +46,29 @@ class Settings:
             return self.credential_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise click.UsageError(f"--credential-file: {error}") from None
+
+    def client(self) -> Client:
+        """A client of the cluster. Raises InvalidRequest."""
+        from tenure.aio import connect  # here, so that --help need not load it
+
+        cert_file, key_file = self.cert_file, self.key_file
+        if cert_file is None:
+            # A certificate and its key are named in the same place: the one of the environment goes with none
+            # of the command line.
+            cert_file, key_file = _path("TENURE_CERT_FILE"), key_file or _path("TENURE_KEY_FILE")
+        return connect(
+            self.endpoints,
+            credential=self.credential(),
+            ca_file=self.ca_file or _path("TENURE_CA_FILE"),
+            cert_file=cert_file,
+            key_file=key_file,
+            timeout=self.timeout_ms / 1000,
+        )
+
+
+def _path(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 if TYPE_CHECKING:
@@ -75,10 +101,11 @@ def _setting(name: str) -> Callable[[click.Context, click.Parameter, Any], None]
 
 
 def common_options() -> list[click.Parameter]:
-    """--endpoints, --credential-file, --timeout and -o, kept in the context's Settings."""
+    """--endpoints, --credential-file, the files for TLS, --timeout and -o, kept in the context's Settings."""
 
     def option(*names: str, keep: str, **more: Any) -> click.Option:
-        return click.Option(names, callback=_setting(keep), expose_value=False, **more)
+        # A name of its own, which no argument of a command has: KEY is one.
+        return click.Option((f"settings_{keep}", *names), callback=_setting(keep), expose_value=False, **more)
 
     return [
         option(
@@ -95,6 +122,30 @@ def common_options() -> list[click.Parameter]:
             metavar="FILE",
             help="File that holds the credential; this version's nodes don't ask for one. "
             "[env: TENURE_CREDENTIAL holds it itself]",
+        ),
+        option(
+            "--ca-file",
+            keep="ca_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Authority, in PEM, that the nodes' certificates are of, for https URLs. "
+            "[env: TENURE_CA_FILE; default: those of this machine]",
+        ),
+        option(
+            "--cert",
+            "--cert-file",
+            keep="cert_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Certificate, in PEM, to show to nodes that ask for one. [env: TENURE_CERT_FILE]",
+        ),
+        option(
+            "--key",
+            "--key-file",
+            keep="key_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Its private key, in PEM, if it is not in the same file. [env: TENURE_KEY_FILE]",
         ),
         option(
             "--timeout",
@@ -150,9 +201,6 @@ def _key_of(error: TenureError, arguments: Mapping[str, Any], settings: Settings
 def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run ``work`` with a client. SIGINT and SIGTERM cancel it, so that a waiting acquire is abandoned and
     not left behind."""
-    from tenure.aio import connect  # here, so that --help need not load it
-
-    credential = settings.credential()
 
     async def main() -> T:
         task = asyncio.current_task()
@@ -166,9 +214,7 @@ def perform(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
         try:
-            async with connect(
-                settings.endpoints, credential=credential, timeout=settings.timeout_ms / 1000
-            ) as client:
+            async with settings.client() as client:
                 return await work(client)
         except asyncio.CancelledError:
             if terminated:

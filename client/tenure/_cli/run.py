@@ -133,14 +133,11 @@ async def _run(
     kill_grace_s: float,
 ) -> int:
     from tenure._cli.supervise import LEASE_LOST, supervise
-    from tenure.aio import connect
 
     def say(text: str) -> None:
         console.note(f"tenure: {text}")
 
-    async with connect(
-        settings.endpoints, credential=settings.credential(), timeout=settings.timeout_ms / 1000
-    ) as client:
+    async with settings.client() as client:
         held = await _acquired(client.lease(key, **terms).acquire())
         if isinstance(held, int):
             return held
