@@ -55,8 +55,8 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## the tests
-	@$(BIN)/python -m pytest $(ARGS)
+unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## the tests (ARGS='tests/lease -k queue': some of them)
+	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/in_two.py)
 
 format: $(VENV)/.dev ## put the sources into the project's format
 	@$(BIN)/ruff check --fix .
