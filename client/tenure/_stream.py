@@ -137,11 +137,13 @@ class StreamFirst:
             opening = self._opening[url] = asyncio.get_running_loop().create_task(self._open(url))
             opening.add_done_callback(lambda done: self._opened(url, done))
         wait_s = min(HANDSHAKE_S, attempt.timeout_s * HANDSHAKE_OF_ATTEMPT)
-        try:
-            async with asyncio.timeout(wait_s):
-                return await asyncio.shield(opening)
-        except TimeoutError:
+        # Not awaited itself: others wait for it as well, and one that is cancelled by `close` cancels nobody.
+        await asyncio.wait([opening], timeout=wait_s)
+        if not opening.done():
             return None
+        if opening.cancelled():
+            raise NotSent("the client was closed")
+        return opening.result()
 
     def _opened(self, url: str, opening: asyncio.Task[_Stream | None]) -> None:
         if self._opening.get(url) is opening:
