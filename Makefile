@@ -56,7 +56,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## the tests (ARGS='tests/lease -k queue': some of them)
-	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/in_two.py)
+	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/side_by_side.py)
 
 format: $(VENV)/.dev ## put the sources into the project's format
 	@$(BIN)/ruff check --fix .

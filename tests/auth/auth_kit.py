@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import random
 import shutil
 import socket
 import ssl
@@ -51,11 +52,16 @@ async def until(condition: Callable[[], T], what: str, timeout_s: float = 30.0) 
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that are free now, outside the range of outgoing connections: or a client could take one while
+    its node is down."""
+    ports: list[int] = []
+    for port in random.sample(range(10_000, 21_000), 1_000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise RuntimeError("no free ports")
 
 
 class Pki:

@@ -58,7 +58,7 @@ def free_ports(count: int) -> list[int]:
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     ports: list[int] = []
-    for port in random.sample(range(10_000, low), 2_000):
+    for port in random.sample(range(21_000, low), 2_000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             ports.append(port)
