@@ -227,6 +227,7 @@ class _Stream:
         self._outbox: list[tuple[_Asked, bytes]] = []
         self._to_write = asyncio.Event()
         self._leader = _leader(socket)
+        self._transport = _transport(socket)
         self._heard_at = self._loop.time()
         self._heard = False
         self.closed = False
@@ -346,6 +347,10 @@ class _Stream:
             await self._socket.close()
         finally:
             await self._session.close()
+            if self._transport is not None:
+                # TLS would wait for the other side's farewell, beyond the end of the loop perhaps.
+                self._transport.abort()
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         self._end("this client was closed")
@@ -360,6 +365,12 @@ class _Stream:
         if connector is not None:
             connector._closed = True
         self._session.detach()
+
+
+def _transport(socket: aiohttp.ClientWebSocketResponse) -> asyncio.Transport | None:
+    """What it is sent over."""
+    connection: Any = getattr(getattr(socket, "_response", None), "connection", None)
+    return None if connection is None else connection.transport
 
 
 def _leader(socket: aiohttp.ClientWebSocketResponse) -> str | None:
