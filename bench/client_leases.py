@@ -125,7 +125,7 @@ async def hold(endpoints: str, work: Work) -> None:
     """Acquire, and then do nothing but answer how it is, as often as a line comes."""
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with tenure.connect(endpoints, timeout=60) as client:
+    async with tenure.connect(endpoints, timeout=60, stream=False) as client:
         async with client.lease("client-bench/first", ttl=work.ttl_s):
             pass  # what is loaded and opened at first use
         say(**usage())

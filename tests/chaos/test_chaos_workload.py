@@ -73,9 +73,12 @@ def test_every_kind_of_work_is_done_and_breaks_no_rule(kind: str) -> None:
 
 
 def test_all_work_at_once_breaks_no_rule() -> None:
-    report = run_seed(2_100, FAULTY.override({"work": ",".join(WORK), "clients": "6"}))
-    assert report.violations == []
-    assert [kind for kind in WORK if not report.counts[f"work {kind}"]] == []
+    counts: Counter[str] = Counter()
+    for seed in range(2_100, 2_103):
+        report = run_seed(seed, FAULTY.override({"work": ",".join(WORK), "clients": "6"}))
+        assert report.violations == []
+        counts += report.counts
+    assert [kind for kind in WORK if not counts[f"work {kind}"]] == []
 
 
 def test_beliefs_end_by_the_clock_by_the_holder_by_the_cluster_and_by_death() -> None:

@@ -5,10 +5,17 @@ from collections.abc import Sequence
 
 import tenure
 from tenure.errors import TenureError
-from tenure_chaos.history import Watch, Watched
+from tenure_chaos.checkers.reading import place_of
+from tenure_chaos.history import DEFAULT_TENANT, Watch, Watched
 from tenure_chaos.live.work.world import LiveWorld
 
 AGAIN_S = 0.2
+
+
+def _written(watcher: str, at: float, event: tenure.Event) -> Watched:
+    said = {"key": event.key, "owner": event.owner, "mode": event.mode, "slot": event.slot}
+    place = place_of(said, DEFAULT_TENANT)[1] if event.key else ""
+    return Watched(watcher, at, event.revision, event.kind, event.key, event.token, place)
 
 
 async def watch(world: LiveWorld, name: str, urls: Sequence[str], prefix: str) -> None:
@@ -20,9 +27,7 @@ async def watch(world: LiveWorld, name: str, urls: Sequence[str], prefix: str) -
         while True:
             try:
                 async for event in client.watch(prefix, after=place):
-                    world.history.watched.append(
-                        Watched(name, world.now(), event.revision, event.kind, event.key, event.token)
-                    )
+                    world.history.watched.append(_written(name, world.now(), event))
                     place = event.revision
                     world.count(f"event {event.kind} told")
             except TenureError as error:

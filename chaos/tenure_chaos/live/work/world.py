@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -17,7 +17,7 @@ from tenure._clock import now_s
 from tenure_chaos.history import Fault, History
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.register import Register
-from tenure_chaos.sim.world import World
+from tenure_chaos.sim.world import SUCCESSORS_MAX, World
 
 A = TypeVar("A")
 
@@ -92,6 +92,7 @@ class LiveWorld:
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self.registers: dict[str, Register] = {}
+        self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
         self.nodes = {url.removeprefix("http://"): Node(name, Incarnation()) for url, name in nodes.items()}
         self.lock = threading.Lock()
 
