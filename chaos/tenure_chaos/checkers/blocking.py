@@ -84,14 +84,21 @@ class _Moment:
         if told != held:
             return f"tokens {told} hold, and not {held}"
         owners = [waiter["owner"] for waiter in answer["waiters"]]
+        return self._waiters(key, owners) or self._chain(key, answer["chain"])
+
+    def _waiters(self, key: Key, owners: list[str]) -> str:
+        """What is untrue of the waiters told. One who may count no more was told or not; of several of one
+        owner that is any of them, so all numbers of told owners that can be accounted for are kept.
+        """
+        accounted = {0}
         for waiter in self._queues.queues.get(key, ()):
-            if owners and owners[0] == waiter.owner:
-                owners.pop(0)
-            elif self._waits(key, waiter):
+            here = {count + 1 for count in accounted if owners[count : count + 1] == [waiter.owner]}
+            if not self._waits(key, waiter):
+                here |= accounted
+            if not here:
                 return f"{waiter.owner} does not wait"
-        if owners:
-            return f"{owners[0]} waits"
-        return self._chain(key, answer["chain"])
+            accounted = here
+        return "" if len(owners) in accounted else f"{owners[max(accounted)]} waits"
 
     def _holders(self, key: Key) -> list[Life]:
         facts, n = self._facts, self._n

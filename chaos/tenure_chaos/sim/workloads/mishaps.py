@@ -62,7 +62,8 @@ async def _mismatched(program: Program) -> None:
     if roll < 0.4:
         lease_id = NOBODYS
     elif roll < 0.7:
-        token = program.rng.randint(1, token + 3)
+        # Not one that came soon after: it may be of the same lease, if that was parked.
+        token = program.rng.choice((program.rng.randint(1, token), token + 1_000_000))
     else:
         key = program.any_key()
     if (key, lease_id, token) == (handle.key, handle.lease_id, handle.token):

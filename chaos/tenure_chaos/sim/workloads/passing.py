@@ -90,7 +90,8 @@ async def rest(program: Program) -> None:
         await handle.release()
     elif roll < 0.9:
         await _take_up(program, handle, explicit=not fields and program.chance(0.3))
-    program.ended.append(handle)
+    else:
+        program.ended.append(handle)
 
 
 async def _park(program: Program, handle: Handle, limit_ms: int) -> bool:
