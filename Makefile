@@ -14,7 +14,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format bench simulate slice toxiproxy clean
+.PHONY: help run test unit lint format bench simulate slice live toxiproxy clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -70,6 +70,9 @@ simulate: $(VENV)/.dev ## simulate whole clusters under faults (ARGS='--seeds 1:
 
 slice: $(VENV)/.dev ## 20 simulated cluster-hours under faults, with every coverage mark reached (about four minutes)
 	@$(BIN)/python -m tenure_chaos.cli sim --hours 20 --jobs $(JOBS) --marks $(ARGS)
+
+live: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## real nodes under real faults, with a report (ARGS='--nodes 5 --seconds 60')
+	@$(BIN)/python -m tenure_chaos.cli live $(ARGS)
 
 toxiproxy: $(BIN)/toxiproxy-server ## install the Toxiproxy server for the live bench (needs Go)
 

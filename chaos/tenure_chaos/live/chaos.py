@@ -15,6 +15,7 @@ ends at the end of its ``with`` block, by its own ``heal``, or with all others.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -212,10 +213,11 @@ class Chaos:
     # -- all
 
     def heal(self) -> None:
-        """End every fault, last first."""
-        for strike in reversed(list(self.strikes.values())):
-            strike.heal()
-        self.run(self._network.heal_everything())
+        """End every fault, last first. What one of them raises is raised when all have been tried."""
+        with contextlib.ExitStack() as all_of_it:
+            all_of_it.callback(lambda: self.run(self._network.heal_everything()))
+            for strike in list(self.strikes.values()):
+                all_of_it.callback(strike.heal)
 
     def _known(self, node: str) -> str:
         if node not in self.nodes:

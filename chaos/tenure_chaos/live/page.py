@@ -34,7 +34,7 @@ rect.follower, i.follower { fill: var(--follower); background: var(--follower); 
 rect.candidate, i.candidate { fill: var(--candidate); background: var(--candidate); }
 rect.starting, i.starting { fill: var(--starting); background: var(--starting); }
 rect.down, i.down { fill: var(--down); background: var(--down); }
-rect.fault { fill: var(--fault); opacity: 0.85; } rect.silence { fill: var(--silence); }
+rect.fault { fill: var(--fault); opacity: 0.85; stroke: var(--paper); } rect.silence { fill: var(--silence); }
 rect.ok, i.ok { fill: var(--ok); background: var(--ok); }
 rect.refused, i.refused { fill: var(--refused); background: var(--refused); }
 rect.lost, i.lost { fill: var(--lost); background: var(--lost); }
