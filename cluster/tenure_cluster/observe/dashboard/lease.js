@@ -171,7 +171,7 @@ export class LeasePage {
     }
     try {
       const { broken } = await this.#api.post("/v1/break", { key, reason });
-      const ended = broken.map(({ owner, token }) => `${owner}’s, token ${token}`).join("; ");
+      const ended = broken.map(({ owner, token }) => `${owner} (token ${token})`).join(", ");
       say(byId("lease-note"), ended ? `Broken: ${ended}` : "Nobody held the key any more.");
       dialog.close();
     } catch (error) {

@@ -13,6 +13,7 @@ const PAGE = 1_000;
 const LISTED_MAX = 5_000;
 const SHOWN_MAX = 200;
 const KEYS_ASKED_MAX = 8;
+const FEW = 50;
 const LIST_AGAIN_MS = 15_000;
 const TICK_MS = 500;
 
@@ -68,7 +69,7 @@ export class Leases extends EventTarget {
     if (ENDS.has(event.kind)) this.#leases.delete(id);
     if (event.kind === "renewed" && lease && !lease.state && !lease.progress_ms) {
       lease.deadline = performance.now() + lease.ttl_ms;
-      return;
+      if (this.#leases.size > FEW) return; // its TTL may be another one now, which the next list tells
     }
     if (event.kind === "commit_refused" || event.kind === "committed") return;
     this.#changed.add(event.key);
