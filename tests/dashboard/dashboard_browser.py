@@ -4,9 +4,12 @@ import http.client
 import json
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -66,17 +69,53 @@ class Complaints:
             self._note("error", f"{url}: {why}")
 
 
-def post(port: int, path: str, **fields: Any) -> Any:
-    """The answer to a call, which must succeed."""
+def asked(port: int, path: str, **fields: Any) -> tuple[int, Any]:
+    """Status and body of the answer to a call."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_MS / 1000)
     try:
         connection.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        body = json.loads(answer.read())
+        return answer.status, json.loads(answer.read())
     finally:
         connection.close()
-    assert answer.status < 300, body
+
+
+def post(port: int, path: str, **fields: Any) -> Any:
+    """The answer to a call, which must succeed."""
+    status, body = asked(port, path, **fields)
+    assert status < 300, body
     return body
+
+
+@contextmanager
+def waiting(port: int, key: str, *owners: str) -> Iterator[None]:
+    """Have these queue for the key, in this order, and give up in the end whatever became of that."""
+    threads = []
+    try:
+        for owner in owners:
+            fields = {"key": key, "owner": owner, "ttl_ms": 60_000, "wait_ms": 25_000, "request_id": owner}
+            threads.append(threading.Thread(target=asked, args=(port, "/v1/acquire"), kwargs=fields))
+            threads[-1].start()
+            until_queued(port, key, owner)
+        yield
+    finally:
+        for owner in owners:
+            asked(port, "/v1/abandon", request_id=owner)
+        for thread in threads:
+            thread.join()
+
+
+def until_queued(port: int, key: str, owner: str) -> None:
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_MS / 1000)
+        connection.request("GET", f"/v1/queues/{quote(key)}")
+        queue = json.loads(connection.getresponse().read())
+        connection.close()
+        if any(waiter["owner"] == owner for waiter in queue["waiters"]):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{owner} did not join the queue of {key}")
 
 
 def acquired(port: int, key: str, owner: str = "agent-a", ttl_ms: int = 60_000, **more: Any) -> Any:

@@ -1,12 +1,10 @@
 """The dashboard as somebody uses it: in Chromium, in front of a node that really grants leases."""
 
 import re
-import threading
 from collections.abc import Callable
 
-import pytest
 from api_node import RunningNode
-from dashboard_browser import PATIENCE_MS, Complaints, acquired, post
+from dashboard_browser import PATIENCE_MS, Complaints, acquired, asked, post, waiting
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -74,10 +72,7 @@ def test_a_renewal_with_another_ttl_shows_it(page: Page, node: RunningNode) -> N
 def test_a_lease_has_its_page_with_queue_and_history(page: Page, node: RunningNode) -> None:
     key = "page/ü & <b>42</b>/#1"
     lease = acquired(node.port, key, metadata={"workflow": "<img src=x onerror=alert(1)>"})
-    fields = {"key": key, "owner": "agent-b", "ttl_ms": 60_000, "wait_ms": 20_000, "request_id": "page-b"}
-    waiting = threading.Thread(target=post, args=(node.port, "/v1/acquire"), kwargs=fields)
-    waiting.start()
-    try:
+    with waiting(node.port, key, "agent-b"):
         opened(page)
         expect(row(page, key).locator("td").nth(2)).to_have_text("1")
         row(page, key).get_by_role("link").click()
@@ -89,9 +84,6 @@ def test_a_lease_has_its_page_with_queue_and_history(page: Page, node: RunningNo
         expect(page.locator("#holders")).to_contain_text("agent-b")
         expect(page.locator("#queue tbody tr")).to_have_count(0)
         expect(page.locator("#history tbody")).to_contain_text("released")
-    finally:
-        post(node.port, "/v1/abandon", request_id="page-b")
-        waiting.join()
     page.go_back()
     expect(page.locator("#overview")).to_be_visible()
 
@@ -136,8 +128,8 @@ def test_refused_commits_are_listed_those_of_before_too(page: Page, node: Runnin
         lease = acquired(node.port, key)
         post(node.port, "/v1/release", lease_id=lease["lease_id"])
         fields = {"key": key, "lease_id": lease["lease_id"], "token": lease["token"], "mode": "current"}
-        with pytest.raises(AssertionError, match="not_live"):
-            post(node.port, "/v1/commit", value="late", **fields)
+        status, problem = asked(node.port, "/v1/commit", value="late", **fields)
+        assert (status, problem["code"]) == (412, "not_live")
 
     stale_write("refused/before")
     opened(page)

@@ -140,8 +140,8 @@ export class LeasePage {
 
   #showQueue(queue) {
     const rows = queue.waiters.slice(0, 200).map((waiter) =>
-      make("tr", {}, cell("Place", String(waiter.position), { className: "number" }), cell("Owner", waiter.owner),
-        cell("Mode", waiter.mode), cell("Waits since", duration(waiter.waiting_ms)),
+      make("tr", {}, cell("Place", String(waiter.position)), cell("Owner", waiter.owner),
+        cell("Mode", waiter.mode), cell("Has waited", duration(waiter.waiting_ms)),
         cell("For", waiter.keys ? waiter.keys.join(", ") : "this key")),
     );
     arrange(byId("queue").tBodies[0], rows);
