@@ -1,11 +1,20 @@
 """The dashboard as somebody uses it: in Chromium, in front of a node that really grants leases."""
 
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 from api_node import RunningNode
 from dashboard_browser import PATIENCE_MS, Complaints, acquired, asked, post, waiting
 from playwright.sync_api import Locator, Page, Request, Route, expect
+
+from tenure._cli import top_view
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
+
+from top_cases import HEALTH, nodes
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -242,3 +251,23 @@ def test_a_page_whose_node_has_stopped_says_that_it_is_old(
     other.stop()
     expect(page.locator("#health")).to_contain_text("be reached; what you see is old")
     expect(page.locator("#health")).to_have_attribute("data-level", "bad")
+
+
+SAY_HEALTH = """async ([told, problem, live, counts]) => {
+  const { health } = await import("/ui/nodes.js");
+  const { Unreachable } = await import("/ui/api.js");
+  const { level, text } = health(told, problem ? new Unreachable(problem) : null, live, counts);
+  return [level, text];
+}"""
+
+
+def test_the_health_line_is_the_terminals(page: Page, node: RunningNode) -> None:
+    page.goto("/ui/")
+    for states, level, beginning in HEALTH:
+        told = nodes(**states)
+        for live in (True, False):
+            said = page.evaluate(SAY_HEALTH, [msgspec.to_builtins(told), "", live, "2 leases, 1 waiting"])
+            assert tuple(said) == top_view.health(told, "", live, "2 leases, 1 waiting")
+        said = page.evaluate(SAY_HEALTH, [msgspec.to_builtins(told), "", True, "2 leases, 1 waiting"])
+        assert said[0] == level
+        assert said[1].startswith(beginning)

@@ -91,13 +91,13 @@ export class Nodes {
 /** One line: what an operator has to know first. */
 export function health(told, problem, live, counts) {
   if (problem instanceof Refused) return { level: "bad", text: problem.message };
-  if (problem) return { level: "bad", text: "The node that serves this page can’t be reached; what you see is old" };
+  if (problem) return { level: "bad", text: "The node that serves this page can't be reached; what you see is old" };
   if (!told) return { level: "unknown", text: "Asking the node …" };
   const size = told.nodes.length;
   const here = told.nodes.find((node) => node.id === told.node);
   const ready = told.nodes.filter((node) => node.about?.ready);
   const majority = Math.floor(size / 2) + 1;
-  if (!here.about.ready) return { level: "bad", text: `${told.node} doesn’t serve: ${here.about.reason}` };
+  if (!here.about.ready) return { level: "bad", text: `${told.node} doesn't serve: ${here.about.reason}` };
   if (ready.length < majority) return { level: "bad", text: `Only ${ready.length} of ${count(size, "node")} serve` };
   const tail = [
     `leader ${told.leader}, term ${told.term}`,
