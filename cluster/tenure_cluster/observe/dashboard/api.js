@@ -52,7 +52,9 @@ export class Api extends EventTarget {
     if (this.#credential) headers.Authorization = `Bearer ${this.#credential}`;
     let response;
     try {
-      response = await fetch(path, { ...options, headers, cache: "no-store", redirect: "error" });
+      // Relative to the page, which a proxy may serve below a path of its own.
+      const url = new URL(`..${path}`, document.baseURI);
+      response = await fetch(url, { ...options, headers, cache: "no-store", redirect: "error" });
     } catch (error) {
       if (options.signal?.aborted) throw error;
       throw new Unreachable("The node can’t be reached");
@@ -143,5 +145,6 @@ function parse(block) {
     if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
   }
   if (fields.event === undefined) return null;
-  return { id: fields.id === undefined ? undefined : Number(fields.id), event: fields.event, data: fields.data };
+  const id = fields.id === undefined ? undefined : Number(fields.id);
+  return { id, event: fields.event, data: fields.data };
 }

@@ -34,6 +34,10 @@ export function arrange(body, rows) {
   }
 }
 
+/** What is left of a lease, as a text and a bar. */
+export const timeLeft = (tag) =>
+  make(tag, { className: "left" }, make("span"), make("progress", { "aria-label": "time left" }));
+
 export const linkToLease = (key) => `#/lease/${encodeURIComponent(key)}`;
 
 /** Buttons that close the dialog, and what is done when its form is sent. */

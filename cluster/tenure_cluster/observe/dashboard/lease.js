@@ -1,7 +1,7 @@
 // One key: who holds it, who waits, what has happened to it, and breaking it.
 
 import { Refused, Unreachable } from "./api.js";
-import { arrange, byId, cell, make, onSubmit, say } from "./dom.js";
+import { arrange, byId, cell, make, onSubmit, say, timeLeft } from "./dom.js";
 import { duration, progress, time } from "./format.js";
 import { ENDS, showLeft, timed } from "./leases.js";
 
@@ -129,7 +129,7 @@ export class LeasePage {
       ...Object.entries(lease.metadata),
     ];
     const list = make("dl", {}, make("dt", { textContent: "Expires in" }));
-    const left = make("dd", { className: "left" }, make("span"), make("progress", { "aria-label": "time left" }));
+    const left = timeLeft("dd");
     list.append(left);
     for (const [name, value] of fields) {
       list.append(make("dt", { textContent: name }), make("dd", { textContent: value }));
@@ -146,8 +146,8 @@ export class LeasePage {
     );
     arrange(byId("queue").tBodies[0], rows);
     say(byId("queue-count"), queue.waiters_total ? String(queue.waiters_total) : "");
-    const pause = queue.blocked_ms ? `Granted again in ${duration(queue.blocked_ms)}, after a grace period. ` : "";
-    say(byId("queue-note"), pause + (queue.waiters_total ? "" : "Nobody waits."));
+    const pause = `Granted again in ${duration(queue.blocked_ms ?? 0)}, after a grace period. `;
+    say(byId("queue-note"), (queue.blocked_ms ? pause : "") + (queue.waiters_total ? "" : "Nobody waits."));
     const chain = queue.chain.length > 1 ? queue.chain : [];
     byId("chain").replaceChildren(...chain.map((link) => make("li", { textContent: chained(link) })));
   }

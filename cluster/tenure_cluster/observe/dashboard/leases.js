@@ -6,7 +6,7 @@
 // and then.
 
 import { Refused, Unreachable } from "./api.js";
-import { arrange, byId, cell, linkToLease, make, say } from "./dom.js";
+import { arrange, byId, cell, linkToLease, make, say, timeLeft } from "./dom.js";
 import { count, duration, progress } from "./format.js";
 
 const PAGE = 1_000;
@@ -142,7 +142,9 @@ export class Leases extends EventTarget {
     const asked = performance.now();
     const page = await this.#api.get("/v1/leases", { prefix: key, limit: 100 });
     for (const [id, lease] of this.#leases) if (lease.key === key) this.#leases.delete(id);
-    for (const lease of page.leases) if (lease.key === key) this.#leases.set(idOf(lease), timed(lease, asked));
+    for (const lease of page.leases) {
+      if (lease.key === key) this.#leases.set(idOf(lease), timed(lease, asked));
+    }
   }
 
   #tick() {
@@ -161,7 +163,9 @@ export class Leases extends EventTarget {
 
   #render() {
     const now = performance.now();
-    const held = [...this.#leases.values()].sort((a, b) => a.deadline - b.deadline || (a.key < b.key ? -1 : 1));
+    const held = [...this.#leases.values()].sort(
+      (a, b) => a.deadline - b.deadline || (a.key < b.key ? -1 : 1),
+    );
     const shown = held.slice(0, SHOWN_MAX);
     const ids = new Set(shown.map(idOf));
     const fresh = new Map();
@@ -187,14 +191,14 @@ export class Leases extends EventTarget {
       row.dataset.id = idOf(lease);
       const link = make("a", { href: linkToLease(lease.key), textContent: lease.key });
       const key = make("th", { scope: "row" }, link);
-      if (lease.mode !== "exclusive") key.append(tag(lease.mode === "permit" ? `slot ${lease.slot}` : lease.mode));
-      const left = make("div", { className: "left" }, make("span"), make("progress", { "aria-label": "time left" }));
+      const mode = lease.mode === "permit" ? `slot ${lease.slot}` : lease.mode;
+      if (mode !== "exclusive") key.append(tag(mode));
       row.append(
         key,
         cell("Holder"),
         cell("Token", String(lease.token), { className: "number" }),
         cell("Waiting", "", { className: "number" }),
-        cell("Expires in", left),
+        cell("Expires in", timeLeft("div")),
       );
     }
     const [, holder, , waiting, expires] = row.cells;

@@ -92,7 +92,8 @@ function credential() {
   api.addEventListener("unauthenticated", () => {
     if (asked) return; // once is enough: whoever has closed the dialog knows where it is
     asked = true;
-    if (!dialog.open) open(api.hasCredential ? "The cluster doesn’t take this credential." : "The cluster asks for a credential.");
+    const refused = "The cluster doesn’t take this credential.";
+    if (!dialog.open) open(api.hasCredential ? refused : "The cluster asks for a credential.");
   });
 }
 

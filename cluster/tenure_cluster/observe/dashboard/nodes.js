@@ -59,7 +59,7 @@ export class Nodes {
 
   #row(node, row) {
     const about = node.about;
-    const low = about && about.disk_free_bytes < about.disk_reserve_bytes;
+    const low = isFull(node);
     const here = node.id === this.#told.node;
     if (!row) {
       row = make("tr");
@@ -80,7 +80,7 @@ export class Nodes {
     say(role, about?.role ?? "unknown");
     say(lag, node.lag === null ? "–" : count(node.lag, "entry", "entries"));
     say(disk, about ? bytes(about.disk_free_bytes) + (low ? ", low" : "") : "–");
-    disk.classList.toggle("bad", Boolean(low));
+    disk.classList.toggle("bad", low);
     say(version, about?.version ?? "–");
     say(state, !node.reached ? "not reached" : about.ready ? "serves" : about.reason);
     state.className = !node.reached ? "bad" : about.ready ? "good" : "warn";
@@ -91,31 +91,37 @@ export class Nodes {
 /** One line: what an operator has to know first. */
 export function health(told, problem, live, counts) {
   if (problem instanceof Refused) return { level: "bad", text: problem.message };
-  if (problem) return { level: "bad", text: "The node that serves this page can't be reached; what you see is old" };
+  const old = "The node that serves this page can't be reached; what you see is old";
+  if (problem) return { level: "bad", text: old };
   if (!told) return { level: "unknown", text: "Asking the node …" };
   const size = told.nodes.length;
   const here = told.nodes.find((node) => node.id === told.node);
   const ready = told.nodes.filter((node) => node.about?.ready);
   const majority = Math.floor(size / 2) + 1;
   if (!here.about.ready) return { level: "bad", text: `${told.node} doesn't serve: ${here.about.reason}` };
-  if (ready.length < majority) return { level: "bad", text: `Only ${ready.length} of ${count(size, "node")} serve` };
+  if (ready.length < majority) {
+    return { level: "bad", text: `Only ${ready.length} of ${count(size, "node")} serve` };
+  }
   const tail = [
     `leader ${told.leader}, term ${told.term}`,
     ...(counts ? [counts] : []),
     live ? "live" : "events are interrupted",
   ].join(" · ");
-  const full = told.nodes.filter((node) => node.about && node.about.disk_free_bytes < node.about.disk_reserve_bytes);
+  const full = told.nodes.filter(isFull);
   if (full.length) return { level: "bad", text: `Disk space is low on ${names(full)} · ${tail}` };
   const versions = new Set(told.nodes.filter((node) => node.about).map((node) => node.about.version));
   if (ready.length < size) {
     const missing = told.nodes.filter((node) => !node.about?.ready);
     const spare = ready.length - majority;
     const left = spare ? `${spare} more may fail` : "no other may fail";
-    return { level: "warn", text: `${names(missing)} ${missing.length === 1 ? "is" : "are"} missing, ${left} · ${tail}` };
+    const are = missing.length === 1 ? "is" : "are";
+    return { level: "warn", text: `${names(missing)} ${are} missing, ${left} · ${tail}` };
   }
   if (!live) return { level: "warn", text: `${count(size, "node")} serve · ${tail}` };
   if (versions.size > 1) return { level: "warn", text: `Nodes of ${versions.size} versions · ${tail}` };
   return { level: "good", text: `${size === 1 ? "The node serves" : `All ${size} nodes serve`} · ${tail}` };
 }
+
+const isFull = ({ about }) => Boolean(about) && about.disk_free_bytes < about.disk_reserve_bytes;
 
 const names = (nodes) => nodes.map((node) => node.id).join(", ");
