@@ -1,6 +1,5 @@
 """Every operation on a cluster of one, and every answer that it can give."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +271,8 @@ async def test_a_list_says_how_many_wait_for_a_key(tmp_path: Path) -> None:
         await acquired(node, "l")
         waits = {"key": "k", "owner": "b", "ttl_ms": 30_000, "wait_ms": 10_000, "request_id": "b"}
         waiting = asking(node, "acquire", **waits)
-        while (listed := (await ask(node, "list_leases")).leases)[0].waiters is UNSET:
-            await asyncio.sleep(0.005)
+        await until(lambda: len(node.service.polls) == 1, "the waiter")
+        listed = (await ask(node, "list_leases")).leases
         assert [(lease.key, lease.waiters) for lease in listed] == [("k", 1), ("l", UNSET)]
         await ask(node, "abandon", request_id="b")
         await waiting
