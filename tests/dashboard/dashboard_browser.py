@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import shutil
 import threading
 import time
@@ -30,8 +29,6 @@ def chromium() -> str:
 @contextmanager
 def running_browser() -> Iterator[Browser]:
     arguments = ["--disable-gpu", "--disable-dev-shm-usage"]
-    if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # it can't be had as root; the pages are our own
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium(), args=arguments, timeout=4 * PATIENCE_MS

@@ -37,6 +37,7 @@ def test_the_keyboard_reaches_everything_in_the_order_of_reading(page: Page, nod
     assert order[3:] == ["Credential", "Keys that begin with", "keyboard/1"]
     page.keyboard.press("Enter")
     expect(page.locator("#lease-title")).to_be_focused()
+    expect(page.get_by_role("button", name="Break …")).to_be_enabled()
     assert tabbed(page, 1) == ["Break …"]
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -51,6 +52,12 @@ def test_the_skip_link_leads_to_the_content(page: Page, node: RunningNode) -> No
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_focused()
     expect(page.locator("#overview")).to_be_visible()
+
+
+def test_only_what_is_first_to_know_is_read_aloud(page: Page, node: RunningNode) -> None:
+    page.goto("/ui/")
+    expect(page.locator("#health")).to_contain_text("live")
+    expect(page.get_by_role("status").first).to_have_text("The node serves")
 
 
 def test_everything_that_is_operated_has_a_name(page: Page, node: RunningNode) -> None:

@@ -1,6 +1,7 @@
 """`tenure top` against a real cluster: once, as a document, and on a terminal as it changes."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from command_line import Tenure
@@ -94,6 +96,25 @@ def test_a_cluster_that_is_not_there(tenure: Tenure) -> None:
     done = nowhere("top", "--once", "--timeout", "500ms")
     assert done.returncode == 3
     assert b"http://127.0.0.1:1" in done.stdout + done.stderr
+
+
+def test_a_cluster_without_a_quorum_says_so(tmp_path: Path) -> None:
+    with DevProcess(tmp_path / "dev") as dev:
+        tenure = Tenure(dev.urls[0])
+        dev.kill("n2")
+        dev.kill("n3")
+
+        def told() -> bool:
+            document = json.loads(tenure("top", "--timeout", "2s", "-o", "json").stdout)
+            if document["nodes"] is None or document["health"]["level"] != "bad":
+                return False
+            reached = [node["reached"] for node in document["nodes"]["nodes"]]
+            return reached == [True, False, False] and document["health"]["text"].startswith(
+                "n1 doesn't serve"
+            )
+
+        until("the loss of the quorum to be told", told)
+        assert tenure("top", "--once", "--timeout", "2s").returncode == 3
 
 
 def test_a_terminal_shows_what_happens_until_it_is_left(tenure: Tenure) -> None:

@@ -79,6 +79,18 @@ async def test_those_who_ask_at_the_same_time_share_the_questions(tmp_path: Path
         assert await node.service.nodes() is not replies[0]
 
 
+async def test_who_waits_gets_an_answer_when_the_node_stops(tmp_path: Path) -> None:
+    async with cluster(tmp_path, nodes=3) as three:
+        follower = await three.follower()
+        await settled(follower)
+        for link in three.around(follower):
+            link.clog()
+        waits = asyncio.create_task(follower.service.nodes())
+        await asyncio.sleep(0)  # so that the question is asked before the end begins
+        await follower.stop()
+        assert [each.id for each in (await waits).nodes if each.reached] == [follower.node_id]
+
+
 async def test_one_who_leaves_takes_the_answer_from_nobody_else(tmp_path: Path) -> None:
     async with cluster(tmp_path, nodes=3) as three:
         leader = await three.leader()

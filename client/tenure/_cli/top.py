@@ -27,6 +27,7 @@ LISTED_MAX: Final = 5_000
 PAST_EVENTS: Final = 2_000
 """In which refused commits of before are looked for."""
 REDRAWS_PER_S: Final = 4
+PAUSE_S_MAX: Final = 2.0
 
 
 @command(
@@ -64,8 +65,10 @@ def _print_once(settings: Settings, console: Console, prefix: str) -> None:
     seen = Seen()
 
     async def ask(client: Client) -> None:
-        await _look(client, prefix, seen, time.monotonic)
-        seen.live = not seen.problem  # nothing is followed, so nothing is interrupted
+        await _look_at_nodes(client, seen)
+        if not seen.problem:
+            await _look_at_leases(client, prefix, seen)
+        seen.live = True  # nothing is followed, so nothing is interrupted
 
     perform(settings, ask)
     level, line = health(seen.nodes, seen.problem, seen.live, seen.counts())
@@ -76,7 +79,7 @@ def _print_once(settings: Settings, console: Console, prefix: str) -> None:
 
         wide = RichConsole(highlight=False, width=None if sys.stdout.isatty() else 200)
         wide.print(picture(seen, time.monotonic(), None))
-    if level == "bad":
+    if level == "bad" or seen.leases_problem:
         click.get_current_context().exit(UNREACHABLE)
 
 
@@ -87,6 +90,7 @@ def _document(seen: Seen, level: str, line: str) -> dict[str, Any]:
         "nodes": msgspec.to_builtins(seen.nodes),
         "leases": msgspec.to_builtins(ordered),
         "more": seen.more,
+        "problem": seen.problem or seen.leases_problem,
     }
 
 
@@ -103,43 +107,58 @@ async def _show(client: Client, prefix: str, interval_s: float) -> None:
                 live.update(picture(seen, time.monotonic(), live.console.height), refresh=True)
                 await asyncio.sleep(1 / REDRAWS_PER_S)
 
-        async def ask() -> None:
+        async def ask_nodes() -> None:
             while True:
-                await _look(client, prefix, seen, time.monotonic)
+                await _look_at_nodes(client, seen)
+                await asyncio.sleep(interval_s)
+
+        async def ask_leases() -> None:
+            while True:
+                began = time.monotonic()
+                await _look_at_leases(client, prefix, seen)
+                # A list that is long must not keep the cluster busy.
+                await asyncio.sleep(min(PAUSE_S_MAX, 5 * (time.monotonic() - began)))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
                         await changed.wait()
                         changed.clear()
                         await asyncio.sleep(1 / REDRAWS_PER_S)  # what happens together is asked for once
 
+        following = _again(lambda: _follow(client, seen, changed), seen)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (draw(), ask(), _again(lambda: _follow(client, seen, changed), seen)):
+                for work in (draw(), ask_nodes(), ask_leases(), following):
                     tasks.create_task(work)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None  # whatever it is, it is told as of any command
 
 
-async def _look(client: Client, prefix: str, seen: Seen, clock: Callable[[], float]) -> None:
-    """Ask for nodes and leases. What isn't answered leaves what was known, and a problem."""
+async def _look_at_nodes(client: Client, seen: Seen) -> None:
+    """Ask for the nodes, who answer without a quorum too. What isn't answered leaves what was known."""
     try:
-        # The nodes answer without a quorum too, and say why the leases can't be had.
         seen.nodes = await client.nodes()
         seen.problem = ""
-        asked_at = clock()
-        leases: list[LeaseInfo] = []
-        after = None
+    except ClusterUnavailable as error:
+        seen.problem = str(error)
+
+
+async def _look_at_leases(client: Client, prefix: str, seen: Seen) -> None:
+    """The same for the leases."""
+    asked_at = time.monotonic()
+    leases: list[LeaseInfo] = []
+    after = None
+    try:
         while len(leases) < LISTED_MAX:
             page = await client.leases_page(prefix, limit=PAGE, after=after)
             leases += page.leases
             after = page.next
             if after is None:
                 break
-        seen.leases, seen.leases_at, seen.more = leases, asked_at, after is not None
     except ClusterUnavailable as error:
-        level, _ = health(seen.nodes, "", seen.live, None)
-        if seen.nodes is None or level != "bad":
-            seen.problem = str(error)
+        seen.leases_problem = str(error)
+        return
+    seen.leases, seen.leases_at, seen.more = leases, asked_at, after is not None
+    seen.leases_problem = ""
 
 
 async def _follow(client: Client, seen: Seen, changed: asyncio.Event) -> None:

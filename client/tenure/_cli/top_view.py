@@ -33,6 +33,8 @@ class Seen:
     """Why the last question was not answered, if it wasn't."""
     live: bool = False
     """Whether the events have begun to come in."""
+    leases_problem: str = ""
+    """The same of the leases."""
     leases: Sequence[LeaseInfo] = ()
     leases_at: float = 0.0
     """Moment at which the leases were asked for."""
@@ -103,10 +105,12 @@ def picture(seen: Seen, now: float, height: int | None) -> Group:
     parts.append(
         _table([_lease_row(lease, seen.left_ms(lease, now)) for lease in ordered[:room]], *LEASE_COLUMNS)
     )
+    if seen.leases_problem:
+        parts.append(Text(printable(seen.leases_problem), style="red"))
     hidden = 0 if room is None else len(ordered) - room
     if hidden > 0:
         parts.append(Text(f"and {hidden} that expire later", style="dim"))
-    elif not ordered:
+    elif not (ordered or seen.leases_problem):
         parts.append(Text("Nobody holds a lease.", style="dim"))
     if refused:
         parts += ["", _table([_refused_row(event) for event in refused], *REFUSED_COLUMNS)]

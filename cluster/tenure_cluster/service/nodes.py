@@ -49,9 +49,10 @@ class Nodes:
         return await asyncio.shield(self._round)
 
     async def stop(self) -> None:
-        """End the round that is under way."""
+        """End the round that is under way with what has been told until now."""
+        for _, answer in self._open.values():
+            answer.cancel()
         if self._round is not None:
-            self._round.cancel()
             await asyncio.gather(self._round, return_exceptions=True)
 
     def on_message(self, peer: str, message: Describe | Described) -> None:
@@ -84,7 +85,11 @@ class Nodes:
         finally:
             for number in asked:
                 del self._open[number]
-        told = {peer: future.result() for peer, future in asked.values() if future.done()}
+        told = {
+            peer: future.result()
+            for peer, future in asked.values()
+            if future.done() and not future.cancelled()
+        }
         told[self._node_id] = self._own()
         return self._reply(told)
 

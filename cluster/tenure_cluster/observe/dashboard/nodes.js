@@ -49,6 +49,8 @@ export class Nodes {
     const line = byId("health");
     line.dataset.level = level;
     say(line, text);
+    // Read aloud only what is first to know: figures change all the time.
+    say(byId("announced"), text.split(" · ")[0]);
   }
 
   #render() {
