@@ -251,3 +251,7 @@ def close_session(session_id: str) -> Request[dict[str, Any]]:
 
 def cluster() -> Request[answers.Cluster]:
     return _read("cluster", answers.Cluster, "/v1/cluster")
+
+
+def nodes() -> Request[answers.Nodes]:
+    return _read("nodes", answers.Nodes, "/v1/nodes")

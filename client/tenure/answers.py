@@ -59,6 +59,8 @@ class LeaseInfo(Holder, frozen=True, kw_only=True):
     progress_ms: int = 0
     holders: int = 1
     """How many hold the key, if asked for one key; this is the first of them."""
+    waiters: int = 0
+    """How many wait for the key, if it stands in a list of leases."""
 
 
 class Grant(LeaseInfo, frozen=True, kw_only=True):
@@ -321,3 +323,38 @@ class Cluster(_Answer, frozen=True, kw_only=True):
     durability: str
     version: str
     members: list[Member]
+
+
+class AboutNode(_Answer, frozen=True, kw_only=True):
+    """What a node says of itself. ``reason`` says why it is not ready; below ``disk_reserve_bytes`` of free
+    space it refuses acquires."""
+
+    role: str
+    term: int
+    last_index: int
+    applied_index: int
+    ready: bool
+    reason: str
+    version: str
+    disk_free_bytes: int
+    disk_reserve_bytes: int
+
+
+class NodeView(_Answer, frozen=True, kw_only=True):
+    """A member, and what it says of itself if the node that was asked has reached it. ``lag`` counts entries
+    behind the leader."""
+
+    id: str
+    http: str
+    reached: bool
+    lag: int | None = None
+    about: AboutNode | None = None
+
+
+class Nodes(_Answer, frozen=True, kw_only=True):
+    """All members, as ``node`` sees them; ``leader`` is the one that it knows."""
+
+    node: str
+    leader: str | None
+    term: int
+    nodes: list[NodeView]

@@ -26,6 +26,7 @@ from tenure.answers import (
     Grant,
     LeaseInfo,
     LeasePage,
+    Nodes,
     Queue,
     Record,
     Released,
@@ -357,3 +358,8 @@ class PlainClient:
             return await self._calls.ask(_requests.cluster())
         alone = Endpoints(parse_endpoints([endpoint]))
         return (await self._calls.perform(self._calls.call(_requests.cluster(), endpoints=alone))).value
+
+    async def nodes(self) -> Nodes:
+        """Every member as it describes itself to the node that is asked: role, lag, disk, version. Needs no
+        leader and no quorum; a member that isn't reached within a second is told as such."""
+        return await self._calls.ask(_requests.nodes())

@@ -131,6 +131,7 @@ class SyncClient:
     session = _mirrored(aio.Client.session)
     close_session = _mirrored(aio.Client.close_session)
     cluster = _mirrored(aio.Client.cluster)
+    nodes = _mirrored(aio.Client.nodes)
 
     def leases(
         self, prefix: str = "", *, owner: str | None = None, page: int | None = None

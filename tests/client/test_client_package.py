@@ -106,6 +106,9 @@ SAME_ANSWERS = {
     answers.Record: replies.RecordReply,
     answers.Member: replies.MemberBody,
     answers.Cluster: replies.ClusterReply,
+    answers.AboutNode: replies.OwnBody,
+    answers.NodeView: replies.NodeBody,
+    answers.Nodes: replies.NodesReply,
 }
 
 

@@ -98,7 +98,7 @@ def test_every_exit_code_has_its_chapter() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for name in ("README.md", "RUNBOOK.md", "METRICS.md", "SETTINGS.md", "DRILL.md"):
+    for name in ("README.md", "RUNBOOK.md", "METRICS.md", "SETTINGS.md", "DRILL.md", "DASHBOARD.md"):
         text = (DEPLOY / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = target.partition("#")

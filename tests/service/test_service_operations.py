@@ -4,7 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET
-from service_cluster import TENANT, TTL_MS, Cluster, Part, acquired, ask, cluster, refused, request, until
+from service_cluster import (
+    TENANT,
+    TTL_MS,
+    Cluster,
+    Part,
+    acquired,
+    ask,
+    asking,
+    cluster,
+    refused,
+    request,
+    until,
+)
 
 from tenure_cluster.service.errors import Problem
 
@@ -250,6 +262,21 @@ async def test_leases_are_listed_in_pages_by_prefix_and_owner(tmp_path: Path) ->
         mine = await ask(node, "list_leases", owner="me")
         assert [lease.key for lease in mine.leases] == ["a/1", "a/3", "b/1", "ä"]
         assert all(lease.lease_id is UNSET for lease in mine.leases)
+
+
+async def test_a_list_says_how_many_wait_for_a_key(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await one(running)
+        await acquired(node, "k")
+        await acquired(node, "l")
+        waits = {"key": "k", "owner": "b", "ttl_ms": 30_000, "wait_ms": 10_000, "request_id": "b"}
+        waiting = asking(node, "acquire", **waits)
+        await until(lambda: len(node.service.polls) == 1, "the waiter")
+        listed = (await ask(node, "list_leases")).leases
+        assert [(lease.key, lease.waiters) for lease in listed] == [("k", 1), ("l", UNSET)]
+        await ask(node, "abandon", request_id="b")
+        await waiting
+        assert [lease.waiters for lease in (await ask(node, "list_leases")).leases] == [UNSET, UNSET]
 
 
 async def test_a_stale_read_says_how_far_the_replica_was(tmp_path: Path) -> None:

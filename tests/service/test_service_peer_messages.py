@@ -61,7 +61,7 @@ def test_every_reply_of_the_contract_can_be_passed_on() -> None:
     [
         b"",
         b"\xc1",
-        msgspec.msgpack.encode([4, 1, 2]),
+        msgspec.msgpack.encode([9, 1, 2]),
         msgspec.msgpack.encode([1, "number", 1, "t", []]),
         msgspec.msgpack.encode({"number": 1}),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import leases, passing, queues, records, run, status, watch
+from tenure._cli import leases, passing, queues, records, run, status, top, watch
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -42,6 +42,7 @@ for _command in (
     passing.unpark,
     run.run,
     watch.watch,
+    top.top,
     records.commit,
     records.record,
     status.status,

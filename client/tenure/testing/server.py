@@ -87,6 +87,8 @@ class MemoryServer:
                 return 200, self._batch(body)
             if (method, path) == ("GET", "/v1/cluster"):
                 return 200, msgspec.json.encode(self._cluster())
+            if (method, path) == ("GET", "/v1/nodes"):
+                return 200, msgspec.json.encode(self._nodes())
             operation, fields = _route(method, path, query, body)
             reply = self._ask(operation, fields)
         except Refused as refused:
@@ -148,6 +150,21 @@ class MemoryServer:
             "version": "0",
             "members": [member],
         }
+
+    def _nodes(self) -> dict[str, Any]:
+        about = {
+            "role": "leader",
+            "term": 1,
+            "last_index": self.revision,
+            "applied_index": self.revision,
+            "ready": True,
+            "reason": "serving",
+            "version": "0",
+            "disk_free_bytes": 1 << 40,
+            "disk_reserve_bytes": 0,
+        }
+        node = {"id": NODE, "http": "http://fake", "reached": True, "lag": 0, "about": about}
+        return {"node": NODE, "leader": NODE, "term": 1, "nodes": [node]}
 
     def compacted(self, after: int | None) -> tuple[int, bytes] | None:
         """The refusal of a watch that would go on after what is not remembered any more."""

@@ -20,12 +20,14 @@ from tenure_cluster.service.errors import Problem
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What is sent back. ``headers`` are further header lines, each with its line end."""
+    """What is sent back. ``headers`` are further header lines, each with its line end; ``cache`` is the value
+    of Cache-Control. With status 304 the body is that of the file in question, which is not sent."""
 
     status: int
     content_type: bytes
     body: bytes
     headers: bytes = b""
+    cache: bytes = b"no-store"
 
 
 def success(status: int, body: Any, answer_format: Format) -> Answer:
@@ -66,7 +68,7 @@ class Writer:
         self._write_timeout_s = write_timeout_ms / 1000
         self.answered: dict[int, int] = {}
         """Answers by status."""
-        self._heads: dict[tuple[int, bytes], bytes] = {}
+        self._heads: dict[tuple[int, bytes, bytes], bytes] = {}
         self._second = -1
         self._url: str | None = None
         self._common = b""
@@ -82,7 +84,7 @@ class Writer:
             return self._closed
         status = answer.status
         self.answered[status] = self.answered.get(status, 0) + 1
-        head = self._heads.get((status, answer.content_type)) or self._make_head(answer)
+        head = self._heads.get((status, answer.content_type, answer.cache)) or self._make_head(answer)
         if request.version == HttpVersion10:
             connection = b"Connection: keep-alive\r\n" if keep_alive else b"Connection: close\r\n"
         else:
@@ -96,7 +98,7 @@ class Writer:
                 len(answer.body),
                 answer.headers,
                 connection,
-                b"" if request.method == "HEAD" else answer.body,
+                b"" if request.method == "HEAD" or status == 304 else answer.body,
             )
         )
         return self._kept if keep_alive else self._closed
@@ -137,11 +139,11 @@ class Writer:
 
     def _make_head(self, answer: Answer) -> bytes:
         head = (
-            b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nCache-Control: no-store\r\n"
+            b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nCache-Control: %b\r\n"
             b"X-Content-Type-Options: nosniff\r\n"
-            % (answer.status, HTTPStatus(answer.status).phrase.encode(), answer.content_type)
+            % (answer.status, HTTPStatus(answer.status).phrase.encode(), answer.content_type, answer.cache)
         )
-        self._heads[answer.status, answer.content_type] = head
+        self._heads[answer.status, answer.content_type, answer.cache] = head
         return head
 
     def _common_lines(self) -> bytes:

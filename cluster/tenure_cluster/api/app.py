@@ -20,6 +20,7 @@ from tenure_cluster.api import codec, openapi, target
 from tenure_cluster.api.answer import Answer, Writer, refusal
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
+from tenure_cluster.api.dashboard import Dashboard, is_dashboard
 from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
 from tenure_cluster.api.exchange import Exchange, LongEndpoint
@@ -71,6 +72,7 @@ class HttpFront:
         self._dispatcher = Dispatcher(
             service, openapi.document(version), self._is_stopping, long_calls, metrics
         )
+        self._dashboard = Dashboard()
         self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
         self._request_id_prefix = request_id_prefix.encode()
         self._request_numbers = count(1)
@@ -165,7 +167,10 @@ class HttpFront:
         return written
 
     def _operation(self, request: web.BaseRequest) -> str:
-        found = self._dispatcher.find(request.method, target.split(request.raw_path)[0])
+        path = target.split(request.raw_path)[0]
+        if is_dashboard(path):
+            return "dashboard"
+        found = self._dispatcher.find(request.method, path)
         return "none" if isinstance(found, Unrouted) else found[0].route.operation
 
     async def _answer(
@@ -177,6 +182,10 @@ class HttpFront:
         request_id: bytes,
     ) -> Answer | web.StreamResponse:
         path, query = target.split(request.raw_path)
+        if is_dashboard(path):
+            connection.arrived()
+            known = request.headers.get(hdrs.IF_NONE_MATCH)
+            return self._dashboard.answer(request.method, path, known, answer_format)
         found = self._dispatcher.find(request.method, path)
         if isinstance(found, Unrouted):
             return refusal(found.problem, answer_format, found.headers)

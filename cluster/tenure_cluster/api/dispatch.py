@@ -138,6 +138,17 @@ class _OwnEndpoint(Endpoint):
         )
 
 
+class _NodesEndpoint(Endpoint):
+    """Has the members describe themselves."""
+
+    def __init__(self, route: Route, service: LeasePort) -> None:
+        super().__init__(route)
+        self._service = service
+
+    async def answer(self, request: Any, answer_format: Format) -> Answer:
+        return success(200, await self._service.nodes(), answer_format)
+
+
 class _DocumentEndpoint(Endpoint):
     """Answers with bytes that were made once; they are JSON whatever was asked for."""
 
@@ -186,6 +197,7 @@ class Dispatcher:
             "acquire": lambda route: _AcquireEndpoint(route, service),
             "batch": lambda route: _BatchEndpoint(route, service),
             "cluster": lambda route: _OwnEndpoint(route, service.cluster),
+            "nodes": lambda route: _NodesEndpoint(route, service),
             "livez": lambda route: _OwnEndpoint(route, lambda: StatusReply(status="alive")),
             "readyz": lambda route: _OwnEndpoint(route, lambda: _readiness(service, is_stopping())),
             "openapi": lambda route: _DocumentEndpoint(route, document),

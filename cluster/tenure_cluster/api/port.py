@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.frames import Answered, Frame
-from tenure_cluster.service.replies import ClusterReply, Reply
+from tenure_cluster.service.replies import ClusterReply, NodesReply, Reply
 from tenure_cluster.service.requests import EventsRequest, Request
 from tenure_cluster.service.watch import Subscription
 from tenure_cluster.service.watch_messages import Encoder
@@ -52,6 +52,9 @@ class LeasePort(Protocol):
 
     def cluster(self) -> ClusterReply:
         """This node's view of the cluster. No I/O."""
+
+    async def nodes(self) -> NodesReply:
+        """All members, each as it describes itself, within a second."""
 
     def ready(self) -> Readiness:
         """Whether this node can serve with a quorum, and if not, why. No I/O."""

@@ -457,6 +457,19 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="GET",
+        path="/v1/nodes",
+        operation="nodes",
+        summary="Every member, as it describes itself",
+        description=(
+            "Role, lag, disk and version. The node that is asked asks the others, without a quorum too, and "
+            "answers within a second; a member that does not answer it is told as not `reached`."
+        ),
+        tag="cluster",
+        replies={200: (replies.NodesReply,)},
+        problems=(),
+    ),
+    Route(
+        method="GET",
         path="/livez",
         operation="livez",
         summary="The process is alive",

@@ -28,7 +28,7 @@ from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.leadership import Leadership
 from tenure_cluster.service.office import Office
-from tenure_cluster.service.peer_messages import Answered, Asked
+from tenure_cluster.service.peer_messages import Answered, Asked, Describe, Described
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.validation import check
 from tenure_cluster.settings import Leases
@@ -78,6 +78,8 @@ class Forwarding:
         """Acquires of other nodes' callers that may wait here, by peer and the question's number."""
         self.closing = False
         self.bad_messages = 0
+        self.on_description: Callable[[str, Describe | Described], None] | None = None
+        """Takes what isn't about operations but about the nodes themselves."""
         leadership.listeners.append(self._leader_changed)
 
     def __len__(self) -> int:
@@ -117,6 +119,9 @@ class Forwarding:
                 self._asked(peer, message)
             elif isinstance(message, Answered):
                 self._answered(peer, message)
+            elif isinstance(message, Describe | Described):
+                if self.on_description is not None:
+                    self.on_description(peer, message)
             elif (ask := self._waiting.get((peer, message.number))) is not None:
                 self._polls.drop(ask, left=True)
         except peer_messages.BadMessage:

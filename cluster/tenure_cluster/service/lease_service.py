@@ -33,13 +33,14 @@ from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
 from tenure_cluster.service.frames import Answered, Frame, FrameOffice
 from tenure_cluster.service.leadership import Leadership
+from tenure_cluster.service.nodes import Nodes
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer
 from tenure_cluster.service.reader import Reader
 from tenure_cluster.service.reaper import Reaper
 from tenure_cluster.service.replica import Replica
-from tenure_cluster.service.replies import ClusterReply, MemberBody
+from tenure_cluster.service.replies import ClusterReply, MemberBody, NodesReply, OwnBody
 from tenure_cluster.service.requests import (
     BATCH_OPERATIONS,
     AbandonRequest,
@@ -122,6 +123,9 @@ class LeaseService:
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
+        self._free_bytes = free_bytes
+        self._nodes = Nodes(raft, config.node_id, config.members, self._describe)
+        self.forwarding.on_description = self._nodes.on_message
         self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
@@ -160,6 +164,7 @@ class LeaseService:
             await asyncio.sleep(0.01)
         self._under_way.settle_all()
         await self.reader.stop()
+        await self._nodes.stop()
         tasks = [task for task in (self._reaping, *self._give_ups) if task is not None]
         for task in tasks:
             task.cancel()
@@ -333,6 +338,24 @@ class LeaseService:
             durability=self._config.durability,
             version=__version__,
             members=members,
+        )
+
+    async def nodes(self) -> NodesReply:
+        """All members, each as it describes itself; see nodes.py."""
+        return await self._nodes.all()
+
+    def _describe(self) -> OwnBody:
+        status, readiness = self._raft.status(), self.ready()
+        return OwnBody(
+            role=status.role,
+            term=status.term,
+            last_index=status.last_index,
+            applied_index=status.applied_index,
+            ready=readiness.ready,
+            reason=readiness.reason,
+            version=__version__,
+            disk_free_bytes=self._free_bytes(),
+            disk_reserve_bytes=self._config.admission.disk_reserve_bytes,
         )
 
     def ready(self) -> Readiness:

@@ -10,7 +10,7 @@ import msgspec
 
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
 from tenure_cluster.service.errors import CODES, Problem
-from tenure_cluster.service.replies import Reply
+from tenure_cluster.service.replies import OwnBody, Reply
 from tenure_cluster.service.requests import OPERATIONS, Request
 
 OPERATIONS_MAX: Final = 1_000
@@ -55,12 +55,26 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=3):
     number: int
 
 
-Message: TypeAlias = Asked | Answered | Forgotten
+class Describe(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Please say how you are. `number` is the asker's, for the answer."""
+
+    number: int
+
+
+class Described(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The answer to the question `number`: an OwnBody, encoded, to which later versions may add fields."""
+
+    number: int
+    body: bytes
+
+
+Message: TypeAlias = Asked | Answered | Forgotten | Describe | Described
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 _requests: Final = {name: msgspec.msgpack.Decoder(shape) for name, shape in OPERATIONS.items()}
 _replies: Final = {shape.__name__: msgspec.msgpack.Decoder(shape) for shape in get_args(Reply)}
+_own: Final = msgspec.msgpack.Decoder(OwnBody)
 _problem: Final = msgspec.msgpack.Decoder(Problem)
 _BARE: Final = {kind: AnsweredItem(kind.value, "", b"") for kind in NoAnswer}
 
@@ -82,6 +96,14 @@ def encode_forgotten(number: int) -> bytes:
     return _encoder.encode(Forgotten(number))
 
 
+def encode_describe(number: int) -> bytes:
+    return _encoder.encode(Describe(number))
+
+
+def encode_described(number: int, own: OwnBody) -> bytes:
+    return _encoder.encode(Described(number, _encoder.encode(own)))
+
+
 def _answered_item(outcome: Outcome) -> AnsweredItem:
     if isinstance(outcome, NoAnswer):
         return _BARE[outcome]
@@ -94,6 +116,14 @@ def decode(payload: bytes) -> Message:
     """Raises BadMessage."""
     try:
         return _decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise BadMessage(str(error)) from None
+
+
+def own_of(message: Described) -> OwnBody:
+    """Raises BadMessage."""
+    try:
+        return _own.decode(message.body)
     except msgspec.MsgspecError as error:
         raise BadMessage(str(error)) from None
 

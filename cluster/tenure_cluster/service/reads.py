@@ -114,8 +114,13 @@ def _list_leases(tenant: str, request: ListLeasesRequest, view: View) -> Answer:
     )
     live = [grant for grant in grants if view.live(deadline_of(grant))]
     counters = view.table.tenants.get(tenant)
+    leases = []
+    for grant in live:
+        body = lease_body(grant, view.now_ms, for_holder=False)
+        waiters = view.table.key_queue(tenant, grant.lease.key)
+        leases.append(msgspec.structs.replace(body, waiters=len(waiters)) if waiters else body)
     return LeasesReply(
-        leases=[lease_body(grant, view.now_ms, for_holder=False) for grant in live],
+        leases=leases,
         next=after,
         revision=counters.revision if counters is not None else 0,
     )

@@ -48,6 +48,8 @@ class LeaseBody(_Reply, frozen=True, kw_only=True):
     """How many hold the key, if asked for one key that more than one holds; this is the first of them."""
     applied_index: int | UnsetType = UNSET
     """Only on a read with consistency=stale."""
+    waiters: int | UnsetType = UNSET
+    """Only in a list of leases: how many wait for the key, if any do."""
 
 
 class HolderBody(_Reply, frozen=True, kw_only=True):
@@ -267,6 +269,42 @@ class ClusterReply(_Reply, frozen=True, kw_only=True):
     durability: str
     version: str
     members: list[MemberBody]
+
+
+class OwnBody(_Reply, frozen=True, kw_only=True):
+    """What a node says of itself. ``ready`` is what its /readyz says, ``reason`` why not."""
+
+    role: Literal["leader", "follower", "candidate"]
+    term: int
+    last_index: int
+    applied_index: int
+    ready: bool
+    reason: str
+    version: str
+    disk_free_bytes: int
+    """Free space of the data directory's file system."""
+    disk_reserve_bytes: int
+    """Free space below which the node refuses acquires."""
+
+
+class NodeBody(_Reply, frozen=True, kw_only=True):
+    """A member. ``about`` is there if it was reached, by the node that was asked."""
+
+    id: str
+    http: str
+    reached: bool
+    lag: int | None
+    """Entries between the leader's last and this node's; null if one of the two was not reached."""
+    about: OwnBody | UnsetType = UNSET
+
+
+class NodesReply(_Reply, frozen=True, kw_only=True):
+    """All members, each as it describes itself to ``node``. ``leader`` is the one that ``node`` knows."""
+
+    node: str
+    leader: str | None
+    term: int
+    nodes: list[NodeBody]
 
 
 class StatusReply(_Reply, frozen=True, kw_only=True):
