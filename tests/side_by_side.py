@@ -14,7 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 GROUPS = (
     ("integration", "live"),
-    ("api", "auth", "cli", "client", "deploy", "service"),
+    ("api", "auth", "cli", "client", "dashboard", "deploy", "service"),
     ("architecture", "cases", "chaos", "lease", "raft"),
 )
 
