@@ -13,8 +13,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 GROUPS = (
-    ("integration", "live"),
-    ("api", "auth", "cli", "client", "dashboard", "deploy", "service"),
+    ("integration",),
+    ("api", "auth", "cli", "client", "dashboard", "deploy", "live", "service"),
     ("architecture", "cases", "chaos", "lease", "raft"),
 )
 
