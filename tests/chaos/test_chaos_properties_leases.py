@@ -265,6 +265,17 @@ def test_a_holder_cannot_know_at_once_that_its_lease_was_broken() -> Story:
     return story
 
 
+@keeps(6)
+def test_a_holder_may_hear_of_its_grant_when_that_was_broken_and_another_made() -> Story:
+    story = Story()
+    story.acquire("a", "k")
+    story.break_("admin", "k")
+    story.acquire("b", "k")
+    believe(story, "b", "k", 3, 1.22, 5.0)
+    believe(story, "a", "k", 1, 1.3, 4.0)
+    return story
+
+
 @breaks(6)
 def test_two_handles_believe_at_once() -> Story:
     story = Story()

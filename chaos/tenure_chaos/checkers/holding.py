@@ -134,7 +134,7 @@ def one_believer_at_a_time(facts: Facts) -> Findings:
     readers of one phase alone do.
 
     A break or a handover takes a lease from its holder without asking: from there on its belief does not
-    count.
+    count, nor does one that begins only then.
     """
     if not facts.history.rates_kept:
         return 0
@@ -144,6 +144,8 @@ def one_believer_at_a_time(facts: Facts) -> Findings:
         last: tuple[float, Belief] | None = None
         for belief in sorted(beliefs, key=lambda belief: belief.began_at):
             ended_at = min(belief.ended_at, _taken_away_at(facts, belief))
+            if ended_at <= belief.began_at:
+                continue
             if last is not None and belief.began_at < last[0] and belief.token != last[1].token:
                 other = last[1]
                 yield Wrong(
