@@ -17,7 +17,6 @@ import msgspec
 from tenure_cluster.raft.types import RaftOptions
 from tenure_cluster.settings import (
     Admission,
-    Auth,
     Calls,
     Config,
     ConfigError,
@@ -27,7 +26,6 @@ from tenure_cluster.settings import (
     Member,
     Metrics,
     Peer,
-    Quotas,
     Tls,
     Watch,
     is_loopback,
@@ -64,12 +62,10 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "http": Http,
     "peer": Peer,
     "tls": Tls,
-    "auth": Auth,
     "raft": RaftOptions,
     "leases": Leases,
     "calls": Calls,
     "admission": Admission,
-    "quotas": Quotas,
     "watch": Watch,
     "metrics": Metrics,
     "log": Log,

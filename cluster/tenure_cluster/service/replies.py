@@ -8,14 +8,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tenure_cluster.service.credential_replies import (
-    CredentialReply,
-    CredentialsReply,
-    QuotaReply,
-    RevokedReply,
-    TenantsReply,
-)
-
 
 class _Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers."""
@@ -340,9 +332,4 @@ Reply: TypeAlias = (
     | QueueReply
     | RecordReply
     | DeletedReply
-    | CredentialReply
-    | CredentialsReply
-    | RevokedReply
-    | QuotaReply
-    | TenantsReply
 )
