@@ -144,7 +144,7 @@ class KeptSession:
         return bool(self._uses) or any(member.life.is_kept(now) for member in self._members.values())
 
     def keeps(self, member: Member) -> bool:
-        """It is one of this session's."""
+        """It is kept here."""
         with self._lock:
             return self._members.get(member.grants[0].lease_id) is member
 
@@ -241,7 +241,7 @@ class KeptSession:
         self.wake()
 
     def parked(self, member: Member, sent_at: float, remaining_ms: int) -> None:
-        """It is not kept by this session any more, until it is taken up again as a new member."""
+        """It is not kept here any more, until it is taken up again as a new member."""
         with self._lock:
             member.life.parked(sent_at=sent_at, remaining_ms=remaining_ms, now=self._clock())
             self._forget(member)

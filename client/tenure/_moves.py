@@ -144,7 +144,7 @@ class Moves:
     async def _session_for(self, held: Held) -> KeptSession:
         before, grant = held._session, held.grants[0]
         if before.keeps(held._member) and not before.is_over:
-            # It is not known to have left this session, and can't be in two.
+            # It is not known to have left the session it was kept in, and can't be in two.
             before.use((held.key,))
             return before
         sessions = held._client._sessions

@@ -213,6 +213,27 @@ def test_a_renewal_has_its_effect_again_after_its_answer() -> Story:
 # -- 11: what failed has no effect, and reasons are true
 
 
+def closed(story: Story, session_id: str) -> None:
+    fields = {"session_id": session_id}
+    story.effect("CloseSession", fields, "SessionClosed", {"leases": 0})
+
+
+@keeps(11)
+def test_a_node_that_asked_twice_closed_the_session_that_is_not_there() -> Story:
+    story = Story()
+    closed(story, "s-1")
+    story.call("a", "close_session", {"session_id": "s-1"}, outcome="refused", code="no_session")
+    return story
+
+
+@breaks(11)
+def test_a_session_is_closed_after_the_answer_that_there_is_none() -> Story:
+    story = Story()
+    story.call("a", "close_session", {"session_id": "s-1"}, outcome="refused", code="no_session")
+    closed(story, "s-1")
+    return story
+
+
 @keeps(11)
 def test_true_reasons() -> Story:
     story = Story()

@@ -138,10 +138,12 @@ def may_act_until(call: CallRecord, effect: Effect) -> float:
     if call.outcome != "refused":
         return -NEVER
     # Who was queued may be refused in the end; then it waits no more. Who is told that the lease is over had
-    # it: a node may have asked its leader twice, and heard the second answer only.
+    # it, and who is told that there is no such session may have closed it: a node may have asked its leader
+    # twice, and heard the second answer only.
     queued = effect.result == "Waiting"
     had_it = effect.result == "Granted" and call.name == "acquire" and call.code == "lost"
-    return call.returned_at if queued or had_it else -NEVER
+    closed = effect.result == "SessionClosed" and call.code == "no_session"
+    return call.returned_at if queued or had_it or closed else -NEVER
 
 
 def _broken(effect: Effect, call: CallRecord) -> bool:

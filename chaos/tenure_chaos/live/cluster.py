@@ -232,7 +232,8 @@ class LiveCluster:
         """SIGKILL, all before any is waited for."""
         running = [node for node in nodes if node.running]
         for node in running:
-            node.process.kill()  # type: ignore[union-attr]  # it runs
+            assert node.process is not None
+            node.process.kill()
         for node in running:
             assert node.process is not None
             node.process.wait()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
@@ -93,7 +94,7 @@ def drop_old_ca(directory: Path) -> int:
         certificate = _certificates(directory / node_id / CERT)[0]
         try:
             certificate.verify_directly_issued_by(authority.certificate)
-        except Exception:
+        except (InvalidSignature, TypeError, ValueError):
             raise AuthorityError(
                 f"{directory / node_id / CERT} is still of an older authority: renew it first "
                 "(tenured tls renew), and give it to its node"

@@ -73,5 +73,3 @@ class SortedKeys:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SortedKeys) and list(self.after(None)) == list(other.after(None))
-
-    __hash__ = None  # type: ignore[assignment]
