@@ -32,7 +32,7 @@ UNKNOWN: Final = frozenset({"outcome_unknown", "internal"})
 """``internal`` is a fault inside the server: where it struck isn't known, so neither is what was done
 before."""
 
-NOT_FOUND: Final = frozenset({"not_held", "no_record", "no_session"})
+NOT_FOUND: Final = frozenset({"not_held", "no_record", "no_session", "no_credential"})
 """Refusals that a read answers with None."""
 
 SESSION_LOOKUPS: Final = frozenset({"session", "close_session"})

@@ -14,6 +14,10 @@ twice would do.
     delete a record    only with if_revision: the second could delete a later record
     open a session     yes: a session that nobody knows holds nothing and ends at its TTL
     close a session    yes: it names one session
+    make a credential  never: the first would be there, with a secret that nobody has
+    rotate one         never, for the same reason; what is in its overlap stays valid
+    revoke one         yes: it names one credential
+    set a quota        yes: it is the whole of it
 """
 
 from __future__ import annotations
@@ -255,3 +259,37 @@ def cluster() -> Request[answers.Cluster]:
 
 def nodes() -> Request[answers.Nodes]:
     return _read("nodes", answers.Nodes, "/v1/nodes")
+
+
+def create_credential(body: dict[str, Any]) -> Request[answers.NewCredential]:
+    path = "/v1/credentials"
+    return Request("create_credential", "POST", path, answers.NewCredential, False, body=_present(body))
+
+
+def rotate_credential(*, credential_id: str, overlap_ms: int | None) -> Request[answers.NewCredential]:
+    body = _present({"credential_id": credential_id, "overlap_ms": overlap_ms})
+    path = "/v1/credentials/rotate"
+    return Request("rotate_credential", "POST", path, answers.NewCredential, False, body=body)
+
+
+def credentials(*, tenant: str | None = None, after: str | None = None) -> Request[answers.CredentialPage]:
+    query = {"tenant": tenant, "after": after}
+    return _read("credentials", answers.CredentialPage, "/v1/credentials", query)
+
+
+def revoke_credential(credential_id: str) -> Request[dict[str, Any]]:
+    path = f"/v1/credentials/{_part(credential_id)}"
+    return Request("revoke_credential", "DELETE", path, dict[str, Any], True)
+
+
+def tenants(*, after: str | None = None) -> Request[answers.TenantPage]:
+    return _read("tenants", answers.TenantPage, "/v1/tenants", {"after": after})
+
+
+def set_quota(tenant: str, quota: Mapping[str, int]) -> Request[answers.QuotaAnswer]:
+    body = {"tenant": tenant, **quota}
+    return Request("set_quota", "POST", "/v1/quotas", answers.QuotaAnswer, True, body=body)
+
+
+def reset_quota(tenant: str) -> Request[answers.QuotaAnswer]:
+    return Request("reset_quota", "DELETE", f"/v1/quotas/{_part(tenant)}", answers.QuotaAnswer, True)

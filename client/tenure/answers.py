@@ -358,3 +358,72 @@ class Nodes(_Answer, frozen=True, kw_only=True):
     leader: str | None
     term: int
     nodes: list[NodeView]
+
+
+class Credential(_Answer, frozen=True, kw_only=True):
+    """A credential as the cluster knows it: without its secret. Times are None where there is none."""
+
+    credential_id: str
+    tenant: str
+    name: str
+    rights: list[str]
+    prefixes: list[str]
+    created_at: str
+    created_by: str | None = None
+    rotated_at: str = ""
+    expires_at: str | None = None
+    overlap_until: str | None = None
+
+
+class NewCredential(_Answer, frozen=True, kw_only=True):
+    """``bearer`` is what its holder shows: it is told here, and never again."""
+
+    credential: Credential
+    bearer: str
+
+
+class CredentialPage(_Answer, frozen=True, kw_only=True):
+    """``next`` goes into ``after`` for the next page, or is None on the last."""
+
+    credentials: list[Credential]
+    next: str | None = None
+
+
+class Quota(_Answer, frozen=True, kw_only=True):
+    """What a tenant may have; 0 is no bound."""
+
+    leases_max: int = 0
+    sessions_max: int = 0
+    waiters_max: int = 0
+    watches_max: int = 0
+    records_max: int = 0
+    record_bytes_max: int = 0
+    operations_per_s: int = 0
+    ttl_min_ms: int = 0
+    ttl_max_ms: int = 0
+
+
+class QuotaAnswer(_Answer, frozen=True, kw_only=True):
+    """``quota`` is None where the nodes' configuration counts."""
+
+    quota: Quota | None
+
+
+class Tenant(_Answer, frozen=True, kw_only=True):
+    """A tenant, what it has, and what it may have if that was set for it."""
+
+    tenant: str
+    leases: int
+    sessions: int
+    waiters: int
+    records: int
+    record_bytes: int
+    credentials: int
+    quota: Quota | None = None
+
+
+class TenantPage(_Answer, frozen=True, kw_only=True):
+    """``next`` goes into ``after`` for the next page, or is None on the last."""
+
+    tenants: list[Tenant]
+    next: str | None = None

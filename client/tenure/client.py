@@ -11,6 +11,8 @@ import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from tenure import _requests
 from tenure._acquisition import Acquisition, mint_id
 from tenure._calls import Calls
@@ -22,15 +24,19 @@ from tenure.answers import (
     Accepted,
     Broken,
     Cluster,
+    Credential,
     Event,
     Grant,
     LeaseInfo,
     LeasePage,
+    NewCredential,
     Nodes,
     Queue,
+    Quota,
     Record,
     Released,
     Session,
+    Tenant,
     Validation,
 )
 from tenure.errors import LeaseLost
@@ -347,6 +353,80 @@ class PlainClient:
                 yield await watch.next()
         finally:
             await watch.close()
+
+    # -- credentials
+    # --------------------------------------------------------------------------------------------
+
+    async def create_credential(
+        self,
+        name: str,
+        *,
+        rights: Sequence[str],
+        tenant: str = "default",
+        prefixes: Sequence[str] = ("",),
+        lifetime: float | None = None,
+    ) -> NewCredential:
+        """Make a credential for keys that begin with one of ``prefixes``, valid for ``lifetime`` seconds, or
+        always. Needs the right `admin`.
+
+        The answer's ``bearer`` is its secret, which nobody can be told again. If the outcome is unknown, look
+        for one of that name and revoke it. Raises NotAuthorized, QuotaExceeded or InvalidRequest.
+        """
+        body = {
+            "name": name,
+            "tenant": tenant,
+            "rights": list(rights),
+            "prefixes": list(prefixes),
+            "lifetime_ms": None if lifetime is None else _ms(lifetime, "lifetime"),
+        }
+        return await self._calls.ask(_requests.create_credential(body))
+
+    async def credentials(self, *, tenant: str | None = None) -> list[Credential]:
+        """All credentials, or those of one tenant, without their secrets."""
+        found: list[Credential] = []
+        after: str | None = None
+        while True:
+            page = await self._calls.ask(_requests.credentials(tenant=tenant, after=after))
+            found += page.credentials
+            after = page.next
+            if after is None:
+                return found
+
+    async def rotate_credential(self, credential_id: str, *, overlap: float | None = None) -> NewCredential:
+        """Give a credential a new secret; the present one stays valid for ``overlap`` seconds, an hour unless
+        said otherwise, and with 0 not at all. Raises NotFound if there is no such credential. If the outcome
+        is unknown, rotate again: what is in its overlap stays valid."""
+        overlap_ms = None if overlap is None else _ms(overlap, "overlap")
+        request = _requests.rotate_credential(credential_id=credential_id, overlap_ms=overlap_ms)
+        return await self._calls.ask(request)
+
+    async def revoke_credential(self, credential_id: str) -> bool:
+        """Take a credential away; false if there was none. The last one with the right `admin` is refused by
+        InvalidRequest."""
+        return await self._calls.find(_requests.revoke_credential(credential_id)) is not None
+
+    # -- tenants
+    # ------------------------------------------------------------------------------------------------
+
+    async def tenants(self) -> list[Tenant]:
+        """All tenants with what they have. Needs the right `admin`, as all about tenants does."""
+        found: list[Tenant] = []
+        after: str | None = None
+        while True:
+            page = await self._calls.ask(_requests.tenants(after=after))
+            found += page.tenants
+            after = page.next
+            if after is None:
+                return found
+
+    async def set_quota(self, tenant: str, quota: Quota) -> None:
+        """Set the whole of what a tenant may have. What it has beyond that it keeps. Raises InvalidRequest
+        for bounds that can't be."""
+        await self._calls.ask(_requests.set_quota(tenant, msgspec.structs.asdict(quota)))
+
+    async def reset_quota(self, tenant: str) -> None:
+        """Let a tenant have what the nodes' configuration says."""
+        await self._calls.ask(_requests.reset_quota(tenant))
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

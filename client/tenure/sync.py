@@ -130,6 +130,13 @@ class SyncClient:
     renew_session = _mirrored(aio.Client.renew_session)
     session = _mirrored(aio.Client.session)
     close_session = _mirrored(aio.Client.close_session)
+    create_credential = _mirrored(aio.Client.create_credential)
+    credentials = _mirrored(aio.Client.credentials)
+    rotate_credential = _mirrored(aio.Client.rotate_credential)
+    revoke_credential = _mirrored(aio.Client.revoke_credential)
+    tenants = _mirrored(aio.Client.tenants)
+    set_quota = _mirrored(aio.Client.set_quota)
+    reset_quota = _mirrored(aio.Client.reset_quota)
     cluster = _mirrored(aio.Client.cluster)
     nodes = _mirrored(aio.Client.nodes)
 

@@ -17,6 +17,7 @@ import msgspec
 from tenure_cluster.raft.types import RaftOptions
 from tenure_cluster.settings import (
     Admission,
+    Auth,
     Calls,
     Config,
     ConfigError,
@@ -26,6 +27,7 @@ from tenure_cluster.settings import (
     Member,
     Metrics,
     Peer,
+    Quotas,
     Tls,
     Watch,
     is_loopback,
@@ -62,10 +64,12 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "http": Http,
     "peer": Peer,
     "tls": Tls,
+    "auth": Auth,
     "raft": RaftOptions,
     "leases": Leases,
     "calls": Calls,
     "admission": Admission,
+    "quotas": Quotas,
     "watch": Watch,
     "metrics": Metrics,
     "log": Log,

@@ -29,8 +29,10 @@ from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
+from tenure_cluster.auth.gate import Gate
 from tenure_cluster.auth.tls import Files, NodeTls
 from tenure_cluster.config import Config, is_loopback, split_address
+from tenure_cluster.first_administrator import FirstAdministrator
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.observe.request_log import RequestLog
 from tenure_cluster.observing import Observing
@@ -93,6 +95,7 @@ class Node:
         self._front: HttpFront | None = None
         self._tls: NodeTls | None = None
         self._tls_watch: asyncio.Task[None] | None = None
+        self._first: asyncio.Task[None] | None = None
         self._clock = SystemClock()
         self.replica = Replica()
 
@@ -175,6 +178,14 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        gate = None
+        if config.auth.required:
+            gate = Gate(
+                lambda: self.replica.table.credentials, self._clock.wall_ms, lambda: not raft.is_leader()
+            )
+            first = FirstAdministrator(config.data_dir, raft, service, self.replica, secrets.token_bytes)
+            self._first = asyncio.create_task(first.run(), name="first administrator")
+            self._first.add_done_callback(_first_ended)
         front = HttpFront(
             service,
             version=__version__,
@@ -185,6 +196,9 @@ class Node:
             request_log=None
             if config.log.requests == "none"
             else RequestLog(config.log.requests, self._clock.monotonic),
+            gate=gate,
+            draw=secrets.token_bytes,
+            metrics_open=config.metrics.open,
         )
         if observing is not None:
             observing.front = front
@@ -218,9 +232,11 @@ class Node:
         raft, self._raft = self._raft, None
         disk, self._disk = self._disk, None
         watch, self._tls_watch = self._tls_watch, None
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        first, self._first = self._first, None
+        for task in (watch, first):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if service is not None:
             await service.stop()
         if front is not None:
@@ -297,6 +313,12 @@ def die(error: BaseException) -> None:
     os._exit(EXIT_FATAL)
 
 
+def _first_ended(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _log.error("the first administrator's credential could not be written: %s", error)
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -322,7 +344,7 @@ def _warn_of_exposure(config: Config) -> None:
     if not config.insecure:
         return
     for setting, address in (("http.listen", config.http.listen), ("peer.listen", config.peer.listen)):
-        safe = config.tls.on and (setting == "peer.listen" or config.tls.client_ca)
+        safe = config.tls.on and (setting == "peer.listen" or config.tls.client_ca or config.auth.required)
         if not safe and not is_loopback(split_address(address)[0]):
             _log.warning(
                 "insecure: %s = %r can be reached by others than this machine, and whoever reaches it has "

@@ -35,8 +35,8 @@ class Http(_Section, frozen=True, kw_only=True):
     """[http]: the public front."""
 
     listen: str = "127.0.0.1:7601"
-    """host:port to serve on. Anything but loopback needs tls.client_ca, or insecure = true: there are no
-    credentials yet."""
+    """host:port to serve on. Anything but loopback needs [tls] with auth.required or tls.client_ca, or
+    insecure = true."""
     advertise: str = ""
     """URL that clients are told, https with [tls]; by default the node's own in [members], else made from
     `listen`."""
@@ -88,6 +88,14 @@ class Tls(_Section, frozen=True, kw_only=True):
         return bool(self.cert)
 
 
+class Auth(_Section, frozen=True, kw_only=True):
+    """[auth]: who may ask for what."""
+
+    required: bool = False
+    """Whether clients must show a credential. While none has the right `admin`, the leader makes one and
+    writes it to `administrator.credential` in its data_dir. Without it every caller has all rights."""
+
+
 class Member(_Section, frozen=True, kw_only=True):
     """[members.ID]: one node of the cluster as the others and the clients reach it."""
 
@@ -129,6 +137,32 @@ class Admission(_Section, frozen=True, kw_only=True):
     releases go on. At least 2 x raft.journal_segment_bytes."""
 
 
+class Quotas(_Section, frozen=True, kw_only=True):
+    """[quotas]: what each tenant may have that has no quota of its own; 0 is no bound. Renewals and releases
+    are never refused for it. All nodes should have the same: the leader's count, and for watches the node's
+    that they are opened on."""
+
+    leases_max: int = 0
+    """Leases. An acquire that waits is let in as a waiter, and counts as a lease only when it is granted."""
+    sessions_max: int = 0
+    """Sessions that were opened as such."""
+    waiters_max: int = 0
+    """Acquires that wait."""
+    watches_max: int = 0
+    """Watches open on one node."""
+    records_max: int = 0
+    """Records."""
+    record_bytes_max: int = 0
+    """Bytes of all records' values together."""
+    operations_per_s: int = 0
+    """Operations a second, with a burst of two seconds; renewals, releases and what else gives something up
+    are not counted."""
+    ttl_min_ms: int = 0
+    """Shortest TTL, beside leases.ttl_min_ms."""
+    ttl_max_ms: int = 0
+    """Longest TTL, beside leases.ttl_max_ms. At least ttl_min_ms, or 0."""
+
+
 class Watch(_Section, frozen=True, kw_only=True):
     """[watch]: who follows what happens, and how far back a node remembers it."""
 
@@ -146,6 +180,9 @@ class Metrics(_Section, frozen=True, kw_only=True):
     """Whether anything is counted and /metrics is served."""
     tenants_max: int = 50
     """Tenants that have series of their own; all others share those of `other`."""
+    open: bool = False
+    """Whether /metrics is served without a credential where auth.required asks for one; else it needs the
+    right `admin`."""
 
 
 class Log(_Section, frozen=True, kw_only=True):
@@ -176,6 +213,7 @@ class Config(_Section, frozen=True, kw_only=True):
     http: Http = Http()
     peer: Peer = Peer()
     tls: Tls = Tls()
+    auth: Auth = Auth()
     members: dict[str, Member] = {}
     """All nodes of the cluster with this one. Without any, the node is a cluster of one."""
     raft: RaftOptions = RaftOptions()
@@ -183,6 +221,7 @@ class Config(_Section, frozen=True, kw_only=True):
     leases: Leases = Leases()
     calls: Calls = Calls()
     admission: Admission = Admission()
+    quotas: Quotas = Quotas()
     watch: Watch = Watch()
     metrics: Metrics = Metrics()
     log: Log = Log()
@@ -273,11 +312,15 @@ def _exposure_faults(config: Config, setting: str, address: str) -> list[str]:
     """What is missing for this address, which others than this machine can reach."""
     if setting == "peer.listen" and not config.tls.on:
         wanted = "whoever reaches it could pass for a peer: set tls.cert, tls.key and tls.ca"
-    elif setting == "http.listen" and not (config.tls.on and config.tls.client_ca):
-        wanted = (
-            "every caller has all rights (there are no credentials yet): set "
-            f"{'tls.client_ca' if config.tls.on else 'tls.cert, tls.key, tls.ca and tls.client_ca'}"
-        )
+    elif setting == "http.listen" and not (config.tls.on and (config.tls.client_ca or config.auth.required)):
+        if config.auth.required:
+            wanted = "credentials could be overheard: set tls.cert, tls.key and tls.ca"
+        else:
+            wanted = (
+                "every caller has all rights: set auth.required"
+                f"{'' if config.tls.on else ' with tls.cert, tls.key and tls.ca'}; or set "
+                f"{'tls.client_ca' if config.tls.on else 'tls.cert, tls.key, tls.ca and tls.client_ca'}"
+            )
     else:
         return []
     return [
@@ -344,6 +387,12 @@ def _relation_faults(config: Config) -> list[str]:
             config.http.body_bytes_max,
         ),
         ("http.stream_in_flight_max", config.http.stream_in_flight_max, "the least possible", 1),
+        *((f"quotas.{name}", getattr(config.quotas, name), "none", 0) for name in Quotas.__struct_fields__),
+        *(
+            [("quotas.ttl_max_ms", config.quotas.ttl_max_ms, "quotas.ttl_min_ms", config.quotas.ttl_min_ms)]
+            if config.quotas.ttl_max_ms
+            else []
+        ),
         ("tls.reload_ms", config.tls.reload_ms, "the least possible", 100),
         ("calls.leader_wait_ms", config.calls.leader_wait_ms, "the least possible", 0),
         ("calls.leader_waiters_max", config.calls.leader_waiters_max, "the least possible", 0),

@@ -12,7 +12,7 @@ from typing import Any
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.node import Node
-from tenure_cluster.settings import Config, Http, Leases, Member, Peer, Watch
+from tenure_cluster.settings import Auth, Config, Http, Leases, Member, Peer, Watch
 
 START_TIMEOUT_S = 20.0
 
@@ -32,7 +32,9 @@ def free_port() -> int:
 class RunningNode:
     """A node that serves until ``stop``."""
 
-    def __init__(self, directory: Path, watch: dict[str, int] | None = None, **http: int) -> None:
+    def __init__(
+        self, directory: Path, watch: dict[str, int] | None = None, auth: Auth | None = None, **http: int
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         peer = f"127.0.0.1:{free_port()}"
@@ -46,6 +48,7 @@ class RunningNode:
             members={"n1": Member(peer=peer, http=self.url)},
             leases=Leases(ttl_min_ms=3_000),
             watch=Watch(**(watch or {})),
+            auth=auth or Auth(),
         )
         self._config.validate()
         self._stop = asyncio.Event()
@@ -106,6 +109,10 @@ class RunningNode:
         front = asyncio.run_coroutine_threadsafe(start(), self.loop).result(timeout=10)
         self._fronts.append(front)
         return front.port
+
+    def replica_has_credentials(self) -> bool:
+        """Whether somebody can be let in."""
+        return bool(self.node.replica.table.credentials)
 
     def last_index(self) -> int:
         """Index of the last entry of the node's log."""

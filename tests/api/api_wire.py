@@ -79,6 +79,11 @@ class Wire:
         self.send(request_bytes(method, target, body, headers))
         return await self.answer(method)
 
+    async def some(self) -> bytes:
+        """What comes next of an answer that goes on; nothing at its end."""
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await self._reader.read(65_536)
+
     async def closed(self, within_s: float) -> bytes:
         """Whatever still comes until the peer closes, which it must within the time."""
         async with asyncio.timeout(within_s):

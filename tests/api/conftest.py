@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from api_guarded import Guarded
 from api_node import CONNECTIONS_MAX, IDLE_TIMEOUT_MS, READ_TIMEOUT_MS, WRITE_TIMEOUT_MS, RunningNode
 
 from tenure_cluster.api.limits import HttpLimits
@@ -15,6 +16,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     running = RunningNode(tmp_path_factory.mktemp("node"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """One node that asks for credentials, for a module's tests."""
+    made = Guarded(tmp_path_factory.mktemp("guarded"))
+    yield made
+    made.node.stop()
 
 
 @pytest.fixture(scope="module")

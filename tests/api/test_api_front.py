@@ -47,7 +47,7 @@ class Service:
         self.elsewhere = ["http://n1:7601"]
         self.readiness = Readiness(True, "")
 
-    async def call(self, operation: str, tenant: str, request: Request) -> Reply | Problem:
+    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Reply | Problem:
         self.calls.append((operation, tenant, request))
         if isinstance(self.next, Exception):
             raise self.next
@@ -60,7 +60,9 @@ class Service:
             raise AssertionError("nobody cancelled")
         return self.next
 
-    async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Reply | Problem]:
+    async def batch(
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+    ) -> list[Reply | Problem]:
         return [await self.call(operation, tenant, request) for operation, request in operations]
 
     def cluster(self) -> ClusterReply:

@@ -68,9 +68,9 @@ def test_a_mistyped_setting_is_met_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_without_tls_other_addresses_than_loopback_are_refused_with_the_remedies() -> None:
-    http, peer = refusal(**OUTSIDE).split("; ")
+    http, peer = refusal(**OUTSIDE).rsplit("; ", 1)
     assert "http.listen = '0.0.0.0:7601' is not loopback" in http
-    assert "set tls.cert, tls.key, tls.ca and tls.client_ca, or set insecure = true" in http
+    assert "set auth.required with tls.cert, tls.key and tls.ca" in http
     assert "peer.listen = '0.0.0.0:7701' is not loopback" in peer
     assert "set tls.cert, tls.key and tls.ca, or set insecure = true (tenured run --insecure)" in peer
 
@@ -85,6 +85,15 @@ def test_tls_alone_opens_the_peers_address_and_not_the_clients() -> None:
 
 def test_certificates_from_all_sides_open_both_addresses() -> None:
     assert loaded(**OUTSIDE, **TLS, TENURE_TLS_CLIENT_CA="/ca.pem").http.listen == "0.0.0.0:7601"
+
+
+def test_credentials_over_tls_open_both_addresses() -> None:
+    assert loaded(**OUTSIDE, **TLS, TENURE_AUTH_REQUIRED="true").http.listen == "0.0.0.0:7601"
+
+
+def test_credentials_without_tls_open_nothing() -> None:
+    told = refusal(**OUTSIDE, TENURE_AUTH_REQUIRED="true")
+    assert "credentials could be overheard: set tls.cert, tls.key and tls.ca, or set insecure" in told
 
 
 def test_insecure_opens_both_whatever_else_is_set() -> None:

@@ -15,7 +15,7 @@ import tenure
 from tenure import answers
 from tenure._durations import format_ms, parse_ms
 from tenure_cluster.lease import events
-from tenure_cluster.service import replies, watch_messages
+from tenure_cluster.service import credential_replies, replies, watch_messages
 
 ERRORS = [
     tenure.LeaseUnavailable(None, detail="d", request_id="x"),
@@ -109,6 +109,13 @@ SAME_ANSWERS = {
     answers.AboutNode: replies.OwnBody,
     answers.NodeView: replies.NodeBody,
     answers.Nodes: replies.NodesReply,
+    answers.Credential: credential_replies.CredentialBody,
+    answers.NewCredential: credential_replies.CredentialReply,
+    answers.CredentialPage: credential_replies.CredentialsReply,
+    answers.Quota: credential_replies.QuotaBody,
+    answers.QuotaAnswer: credential_replies.QuotaReply,
+    answers.Tenant: credential_replies.TenantBody,
+    answers.TenantPage: credential_replies.TenantsReply,
 }
 
 

@@ -16,6 +16,7 @@ EXPECTED: dict[str, type[tenure.TenureError] | str] = {
     "not_held": NotFound,
     "no_record": NotFound,
     "no_session": tenure.LeaseLost,
+    "no_credential": NotFound,
     "no_route": tenure.InvalidRequest,
     "method_not_allowed": tenure.InvalidRequest,
     "held": tenure.LeaseUnavailable,

@@ -120,7 +120,7 @@ def common_options() -> list[click.Parameter]:
             keep="credential_file",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="File that holds the credential; this version's nodes don't ask for one. "
+            help="File that holds the credential, for nodes that ask for one. "
             "[env: TENURE_CREDENTIAL holds it itself]",
         ),
         option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import leases, passing, queues, records, run, status, top, watch
+from tenure._cli import credentials, leases, passing, queues, records, run, status, tenants, top, watch
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -46,5 +46,7 @@ for _command in (
     records.commit,
     records.record,
     status.status,
+    credentials.credentials,
+    tenants.tenants,
 ):
     cli.add_command(_command)

@@ -16,10 +16,11 @@ from typing import Final, cast
 from aiohttp import EMPTY_PAYLOAD, HttpVersion11, hdrs, web
 from aiohttp.http import HttpProcessingError
 
-from tenure_cluster.api import codec, openapi, target
+from tenure_cluster.api import authorize, codec, openapi, target
 from tenure_cluster.api.answer import Answer, Writer, refusal
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
+from tenure_cluster.api.credentials import CreateEndpoint, RotateEndpoint
 from tenure_cluster.api.dashboard import Dashboard, is_dashboard
 from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
@@ -30,6 +31,7 @@ from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
 from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.api.tls_site import TlsSite
+from tenure_cluster.auth.gate import EVERYBODY, Caller, Gate
 from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
 from tenure_cluster.service.errors import Problem
 
@@ -37,6 +39,7 @@ _log = logging.getLogger("tenure.api")
 
 _SANE_REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._~:/+=@-]{{1,{REQUEST_ID_BYTES_MAX}}}")
 _X_REQUEST_ID: Final = "X-Request-Id"
+_CHALLENGE: Final = b"WWW-Authenticate: Bearer\r\n"
 _SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
 _NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
 
@@ -58,19 +61,31 @@ class HttpFront:
         limits: HttpLimits,
         metrics: Callable[[], bytes] | None = None,
         request_log: RequestLog | None = None,
+        gate: Gate | None = None,
+        draw: Callable[[int], bytes] | None = None,
+        metrics_open: bool = False,
     ) -> None:
-        """``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
+        """``gate`` tells callers by their credentials; without it everybody has all rights. ``draw`` gives
+        random bytes for secrets; without it no credential can be made here. ``metrics_open``: /metrics needs
+        no credential.
+
+        ``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
         ``metrics`` makes the body of /metrics."""
         self._request_log = request_log
         self._limits = limits
         self._service = service
+        self._gate = gate
+        self._open = frozenset({"metrics"} if metrics_open else ())
         self._streams: dict[Stream, None] = {}
-        long_calls: dict[str, Callable[[Route], Endpoint]] = {
+        more_calls: dict[str, Callable[[Route], Endpoint]] = {
             "events": lambda route: EventsEndpoint(route, service),
             "stream": lambda route: StreamEndpoint(route, service, self._streams),
         }
+        if draw is not None:
+            more_calls["create_credential"] = lambda route: CreateEndpoint(route, service, draw)
+            more_calls["rotate_credential"] = lambda route: RotateEndpoint(route, service, draw)
         self._dispatcher = Dispatcher(
-            service, openapi.document(version), self._is_stopping, long_calls, metrics
+            service, openapi.document(version), self._is_stopping, more_calls, metrics
         )
         self._dashboard = Dashboard()
         self._writer = Writer(wall_ms, lambda: service.leader_url, limits.write_timeout_ms)
@@ -190,6 +205,12 @@ class HttpFront:
         if isinstance(found, Unrouted):
             return refusal(found.problem, answer_format, found.headers)
         endpoint, rest = found
+        caller = EVERYBODY
+        if self._gate is not None:
+            allowed = await self._caller(self._gate, request, endpoint.route)
+            if isinstance(allowed, Problem):
+                return refusal(allowed, answer_format, _CHALLENGE if allowed.status == 401 else b"")
+            caller = allowed
         if endpoint.takes_body:
             body_format = self._body_format(request, content_type)
             if isinstance(body_format, Problem):
@@ -202,19 +223,40 @@ class HttpFront:
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
             return refusal(asked, answer_format)
+        if caller is not EVERYBODY and (refused := authorize.key_refusal(caller, asked)) is not None:
+            return refusal(refused, answer_format)
         long = isinstance(endpoint, LongEndpoint)
         if not long and not endpoint.ends_with_connection(asked):
-            return await endpoint.answer(asked, answer_format)
+            return await endpoint.answer(asked, answer_format, caller)
         connection.cancel_when_lost = asyncio.current_task()
         try:
             if isinstance(endpoint, LongEndpoint):
                 exchange = Exchange(
-                    request, connection, self._writer, self._limits, request_id, answer_format
+                    request,
+                    connection,
+                    self._writer,
+                    self._limits,
+                    request_id,
+                    answer_format,
+                    caller,
+                    self._gate,
                 )
                 return await endpoint.serve(exchange, asked)
-            return await endpoint.answer(asked, answer_format)
+            return await endpoint.answer(asked, answer_format, caller)
         finally:
             connection.cancel_when_lost = None
+
+    async def _caller(self, gate: Gate, request: web.BaseRequest, route: Route) -> Caller | Problem:
+        """On whose behalf a route is asked for, and whether that is enough for it. Before anything of the
+        body is read."""
+        if route.access == "open" or route.operation in self._open:
+            return EVERYBODY
+        headers = request.headers.getall(hdrs.AUTHORIZATION, ())
+        shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
+        caller = gate.caller(shown) or await gate.caller_in_time(shown)
+        if caller is None:
+            return authorize.UNAUTHENTICATED
+        return authorize.right_refusal(caller, route.operation) or caller
 
     def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
         headers = request.headers

@@ -10,19 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
-from tenure_cluster.api import batch, target
+from tenure_cluster.api import authorize, batch, target
 from tenure_cluster.api.answer import Answer, refusal, success
 from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import ROUTES, Route
+from tenure_cluster.auth.gate import EVERYBODY, Caller
 from tenure_cluster.service import requests
 from tenure_cluster.service.errors import Problem
-from tenure_cluster.service.replies import StatusReply
+from tenure_cluster.service.replies import Reply, StatusReply
 
-TENANT: Final = "default"
-"""Every caller's tenant as long as there are no credentials."""
+ONLY_WITH_SECRETS: Final = frozenset({"create_credential", "rotate_credential"})
+"""Calls that need a source of secrets, and are not served without one."""
 
 _VERSION_PREFIX: Final = "/v1/"
 
@@ -75,7 +76,7 @@ class Endpoint(ABC):
         return False
 
     @abstractmethod
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         """Answer a decoded request."""
 
 
@@ -88,8 +89,8 @@ class _OperationEndpoint(Endpoint):
         self._operation = route.operation
         self._statuses = {reply: status for status, group in route.replies.items() for reply in group}
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
-        reply = await self._call(self._operation, TENANT, request)
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
+        reply = await self._call(self._operation, caller.tenant, request, caller.credential_id)
         if type(reply) is Problem:
             return refusal(reply, answer_format)
         return success(self._statuses[type(reply)], reply, answer_format)
@@ -114,12 +115,33 @@ class _BatchEndpoint(Endpoint):
         super().__init__(route, batch.BatchBody)
         self._service = service
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         operations = batch.operations(request)
         if isinstance(operations, Problem):
             return refusal(operations, answer_format)
-        answers = await self._service.batch(TENANT, operations)
+        refusals = {
+            place: refused
+            for place, (name, asked) in enumerate(operations)
+            if (refused := authorize.refusal(caller, name, asked)) is not None
+        }
+        places = [place for place in range(len(operations)) if place not in refusals]
+        allowed = operations if not refusals else [operations[place] for place in places]
+        answers = await self._service.batch(caller.tenant, allowed, caller.credential_id)
+        if refusals:
+            asked_at = dict(zip(places, enumerate(answers), strict=True))
+            answers = [
+                refusals[place] if place in refusals else _moved(place, *asked_at[place])
+                for place in range(len(operations))
+            ]
         return success(200, batch.results(answers), answer_format)
+
+
+def _moved(place: int, asked_at: int, reply: Reply | Problem) -> Reply | Problem:
+    """An answer of a batch that is part of a larger one: a path in it names the place in that."""
+    if isinstance(reply, Problem) and str(reply.extra.get("path", "")).startswith(f"$.ops[{asked_at}]"):
+        path = reply.extra["path"].replace(f"$.ops[{asked_at}]", f"$.ops[{place}]", 1)
+        return msgspec.structs.replace(reply, extra={**reply.extra, "path": path})
+    return reply
 
 
 class _OwnEndpoint(Endpoint):
@@ -129,7 +151,7 @@ class _OwnEndpoint(Endpoint):
         super().__init__(route)
         self._make = make
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         reply = self._make()
         return (
             refusal(reply, answer_format)
@@ -145,7 +167,7 @@ class _NodesEndpoint(Endpoint):
         super().__init__(route)
         self._service = service
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         return success(200, await self._service.nodes(), answer_format)
 
 
@@ -156,7 +178,7 @@ class _DocumentEndpoint(Endpoint):
         super().__init__(route)
         self._answer = Answer(200, CONTENT_TYPES["json"], document)
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         return self._answer
 
 
@@ -168,7 +190,7 @@ class _TextEndpoint(Endpoint):
         self._make = make
         self._content_type = (route.text or "text/plain").encode()
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         return Answer(200, self._content_type, self._make())
 
 
@@ -208,7 +230,7 @@ class Dispatcher:
         self._by_prefix: dict[str, dict[str, Endpoint]] = {}
         for route in ROUTES:
             make = own.get(route.operation)
-            if make is None and (route.long or route.text):
+            if make is None and (route.long or route.text or route.operation in ONLY_WITH_SECRETS):
                 continue
             methods = (self._by_prefix if route.parameter else self._by_path).setdefault(route.prefix, {})
             endpoint = make(route) if make else _OperationEndpoint(route, service)

@@ -13,8 +13,7 @@ import msgspec
 from aiohttp import HttpVersion11, web
 
 from tenure_cluster.api.answer import Answer, refusal
-from tenure_cluster.api.dispatch import TENANT
-from tenure_cluster.api.exchange import Exchange, LongEndpoint, Outflow
+from tenure_cluster.api.exchange import RECHECK_S, Exchange, LongEndpoint, Outflow
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
@@ -69,7 +68,7 @@ class EventsEndpoint(LongEndpoint):
             return Answer(200, CONTENT_TYPE, b"")
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flow = Outflow(exchange, chunked=True)
-        watch = self._service.watch(TENANT, asked, SSE, flow.write, lambda: _settle(over))
+        watch = self._service.watch(exchange.caller.tenant, asked, SSE, flow.write, lambda: _settle(over))
         if isinstance(watch, Problem):
             return refusal(watch, exchange.answer_format)
         try:
@@ -93,7 +92,8 @@ class EventsEndpoint(LongEndpoint):
             watch.resume()
 
         exchange.connection.on_writable = writable
-        await over
+        while exchange.still_allowed() and not over.done():
+            await asyncio.wait([over], timeout=None if exchange.gate is None else RECHECK_S)
         exchange.writer.end(exchange.request, chunked=chunked)
         if exchange.connection.writing_paused:
             await exchange.writer.drain(exchange.request)

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import HttpVersion11, web
 
@@ -11,12 +11,16 @@ from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection
 from tenure_cluster.api.dispatch import Endpoint
 from tenure_cluster.api.limits import HttpLimits
+from tenure_cluster.auth.gate import EVERYBODY, Caller, Gate
+
+RECHECK_S: Final = 5.0
+"""How often it is looked whether the credential of a call that goes on is valid still."""
 
 
 class Exchange:
     """One request and the connection that it keeps."""
 
-    __slots__ = ("answer_format", "connection", "limits", "request", "request_id", "writer")
+    __slots__ = ("answer_format", "caller", "connection", "gate", "limits", "request", "request_id", "writer")
 
     def __init__(
         self,
@@ -26,6 +30,8 @@ class Exchange:
         limits: HttpLimits,
         request_id: bytes,
         answer_format: Format,
+        caller: Caller = EVERYBODY,
+        gate: Gate | None = None,
     ) -> None:
         self.request = request
         self.connection = connection
@@ -33,12 +39,18 @@ class Exchange:
         self.limits = limits
         self.request_id = request_id
         self.answer_format = answer_format
+        self.caller = caller
+        self.gate = gate
+
+    def still_allowed(self) -> bool:
+        """Whether the credential that opened this is valid still."""
+        return self.gate is None or self.gate.still(self.caller)
 
 
 class LongEndpoint(Endpoint):
     """An endpoint that serves its connection itself."""
 
-    async def answer(self, request: Any, answer_format: Format) -> Answer:
+    async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         raise NotImplementedError("it needs the connection: see serve")
 
     @abstractmethod

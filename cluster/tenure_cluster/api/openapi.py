@@ -37,6 +37,14 @@ _HEADERS: Final[dict[str, Any]] = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
 }
 
+_SECURITY_SCHEMES: Final[dict[str, Any]] = {
+    "credential": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "Asked for once the node's setting auth.required says so.",
+    }
+}
+
 _EXACTLY_ONE: Final = (
     ("Acquire", "key", "keys"),
     ("Acquire", "ttl_ms", "session_id"),
@@ -77,9 +85,10 @@ def build(version: str) -> dict[str, Any]:
             {"name": "sessions", "description": "The unit of liveness."},
             {"name": "events", "description": "What happens, as it happens."},
             {"name": "cluster", "description": "Nodes and their state."},
+            {"name": "credentials", "description": "Who may ask for what."},
         ],
         "paths": paths,
-        "components": {"schemas": schemas, "headers": _HEADERS},
+        "components": {"schemas": schemas, "headers": _HEADERS, "securitySchemes": _SECURITY_SCHEMES},
     }
 
 
@@ -154,6 +163,9 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     }
     if route.description:
         operation["description"] = route.description
+    if route.access != "open":
+        rights = [] if route.access == "any" else [route.access]
+        operation["security"] = [{}, {"credential": rights}]
     if route.source == "body":
         operation["requestBody"] = _request_body(route)
     elif route.source == "query":
@@ -212,7 +224,8 @@ def _responses(route: Route) -> dict[str, Any]:
 def codes_of(route: Route) -> list[str]:
     """Every code that a call can be answered with, sorted."""
     of_source = routes.BODY_CALL if route.source == "body" else ()
-    return sorted({*route.problems, *routes.ANY_CALL, *of_source})
+    guarded = () if route.access == "open" else routes.GUARDED_CALL
+    return sorted({*route.problems, *routes.ANY_CALL, *guarded, *of_source})
 
 
 def _success(route: Route, status: int) -> dict[str, Any]:

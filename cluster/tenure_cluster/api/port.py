@@ -24,16 +24,24 @@ class Readiness(Protocol):
 class LeasePort(Protocol):
     """The use cases of one node, whichever node leads."""
 
-    async def call(self, operation: str, tenant: str, request: Request) -> Reply | Problem:
-        """Execute one operation of ``requests.OPERATIONS``.
+    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Reply | Problem:
+        """Execute one operation of ``requests.ALL_OPERATIONS`` on behalf of ``actor``, a credential.
 
         Cancellation says that the caller's connection is gone: a queued acquire is then abandoned.
         """
 
-    async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Reply | Problem]:
+    async def batch(
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+    ) -> list[Reply | Problem]:
         """Execute operations in one round and answer each, in order."""
 
-    def submit(self, tenant: str, operations: Sequence[tuple[str, Request]], answered: Answered) -> Frame:
+    def submit(
+        self,
+        tenant: str,
+        operations: Sequence[tuple[str, Request]],
+        answered: Answered,
+        actor: str = "",
+    ) -> Frame:
         """Execute operations that came together and don't wait, each answered on its own."""
 
     def leave(self, frame: Frame) -> None:

@@ -7,11 +7,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from tenure_cluster.service import replies, requests
+from tenure_cluster.lease.credentials import Right
+from tenure_cluster.service import credential_replies, credential_requests, replies, requests
 from tenure_cluster.service.watch_messages import EventBody
 
 Source: TypeAlias = Literal["body", "query", "nothing"]
 Struct: TypeAlias = type[msgspec.Struct]
+Access: TypeAlias = Right | Literal["open", "any"]
+"""A right; or `any`: a valid credential with whatever right, as for calls whose parts are looked at one by
+one; or `open`: nothing."""
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -29,9 +33,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A template: at most one ``{name}``, always last, which takes the rest of the path, slashes included."""
     operation: str
     """Name of the service's operation, or of the front's own for the calls that it answers itself."""
+    access: Access
+    """What its caller must have, once credentials are asked for. It has no default: a route that says nothing
+    of it can't be made."""
     summary: str
     description: str = ""
-    tag: Literal["leases", "guards", "sessions", "events", "cluster"]
+    tag: Literal["leases", "guards", "sessions", "events", "cluster", "credentials"]
     request: Struct | None = None
     source: Source = "nothing"
     path_field: str | None = None
@@ -66,9 +73,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 ANY_CALL: Final = ("invalid", "internal")
 """Codes that every call can meet."""
+GUARDED_CALL: Final = ("unauthenticated", "forbidden")
+"""Codes that every call can meet that needs a credential."""
 BODY_CALL: Final = ("too_large", "unsupported_media_type")
 """Codes that every call with a body can meet."""
-LEADER_CALL: Final = ("overloaded", "no_leader", "no_quorum", "shutting_down", "out_of_range")
+LEADER_CALL: Final = ("quota", "overloaded", "no_leader", "no_quorum", "shutting_down", "out_of_range")
 """Codes that every call to the replicated state can meet."""
 WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
 """Codes that every call that changes the replicated state can meet."""
@@ -76,6 +85,7 @@ WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
 _KEY = "payment/security/42"
 _LEASE = "$response.body#/lease/"
 _SESSION = "$response.body#/session/session_id"
+_CREDENTIAL = "$response.body#/credential/credential_id"
 _GRANTED_LINKS = (
     Link("renew", {"lease_id": f"{_LEASE}lease_id"}),
     Link("release", {"lease_id": f"{_LEASE}lease_id"}),
@@ -91,6 +101,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/acquire",
         operation="acquire",
+        access="acquire",
         summary="Acquire a lease, or queue for it",
         description=(
             "With `wait_ms` a held key is queued for: the call answers 202 `waiting` after at most 25 s, and "
@@ -123,6 +134,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/renew",
         operation="renew",
+        access="acquire",
         summary="Renew a lease, or a session and all its leases",
         description="Never shortens. Refused once the deadline has passed, even if the key is still free.",
         tag="leases",
@@ -136,6 +148,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/release",
         operation="release",
+        access="acquire",
         summary="Release a lease",
         description="Can never touch a later lease. The next waiter is granted in the same log entry.",
         tag="leases",
@@ -149,6 +162,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/handover",
         operation="handover",
+        access="acquire",
         summary="Give a lease to another session",
         description=(
             "In one entry the old token ends and the successor's begins, past all who wait. Metadata and "
@@ -175,6 +189,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/park",
         operation="park",
+        access="acquire",
         summary="Keep a lease without heartbeats until a limit",
         description=(
             "For a human in the loop. The lease keeps its id, leaves its session and can't write until it is "
@@ -192,6 +207,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/unpark",
         operation="unpark",
+        access="acquire",
         summary="Take up a parked lease again, with a new token",
         tag="leases",
         request=requests.UnparkRequest,
@@ -215,6 +231,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/abandon",
         operation="abandon",
+        access="acquire",
         summary="Give up an acquire",
         description="Leaves the queue, or releases what the acquire was granted.",
         tag="leases",
@@ -228,6 +245,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/break",
         operation="break",
+        access="force",
         summary="End every lease of a key by force",
         tag="leases",
         request=requests.BreakRequest,
@@ -240,6 +258,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/validate",
         operation="validate",
+        access="observe",
         summary="Ask whether a token is the current one",
         description="Linearizable, without effect, and advice only: asking is not writing.",
         tag="guards",
@@ -253,6 +272,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/commit",
         operation="commit",
+        access="commit",
         summary="Write through a key's guard",
         description="Refusals name the cause and the guard's present floor.",
         tag="guards",
@@ -286,6 +306,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/batch",
         operation="batch",
+        access="any",
         summary="Many operations in one round",
         description=(
             "`status` of each result is the HTTP status that the single call would have had, beside the "
@@ -303,6 +324,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/leases/{key}",
         operation="get_lease",
+        access="observe",
         summary="Who holds a key",
         tag="leases",
         request=requests.GetLeaseRequest,
@@ -315,6 +337,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/leases",
         operation="list_leases",
+        access="observe",
         summary="Leases by prefix of their key",
         tag="leases",
         request=requests.ListLeasesRequest,
@@ -326,6 +349,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/queues/{key}",
         operation="queue",
+        access="observe",
         summary="Holders and waiters of a key, in order",
         tag="leases",
         request=requests.QueueRequest,
@@ -338,6 +362,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/records/{key}",
         operation="get_record",
+        access="observe",
         summary="The value last accepted for a key",
         tag="guards",
         request=requests.GetRecordRequest,
@@ -350,6 +375,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         path="/v1/records/{key}",
         operation="delete_record",
+        access="force",
         summary="Remove a key's record",
         tag="guards",
         request=requests.DeleteRecordRequest,
@@ -362,6 +388,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/sessions",
         operation="open_session",
+        access="acquire",
         summary="Open a session",
         description="The unit of liveness: it holds any number of leases, and renewing it renews them all.",
         tag="sessions",
@@ -384,6 +411,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/sessions/{id}",
         operation="get_session",
+        access="acquire",
         summary="A session as it stands",
         tag="sessions",
         request=requests.GetSessionRequest,
@@ -396,6 +424,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         path="/v1/sessions/{id}",
         operation="close_session",
+        access="acquire",
         summary="End a session, its leases and its waiters",
         tag="sessions",
         request=requests.CloseSessionRequest,
@@ -408,6 +437,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/events",
         operation="events",
+        access="observe",
         summary="Follow what happens",
         description=(
             "Server-Sent Events: `id` is the revision, `event` the kind, `data` a JSON object. Every node "
@@ -430,6 +460,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/stream",
         operation="stream",
+        access="any",
         summary="Everything over one connection",
         description=(
             "A WebSocket of binary MessagePack messages. A client sends arrays of `[id, op, body]`, one "
@@ -449,6 +480,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/cluster",
         operation="cluster",
+        access="any",
         summary="The cluster as the node that is asked sees it",
         description="Answered by the node itself, whether it leads or not, and without a quorum.",
         tag="cluster",
@@ -456,9 +488,122 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(),
     ),
     Route(
+        method="POST",
+        path="/v1/credentials",
+        operation="create_credential",
+        access="admin",
+        summary="Make a credential",
+        description=(
+            "`bearer` in the answer is what its holder shows in `Authorization: Bearer`. It is told once and "
+            "kept nowhere: the cluster knows a digest of it. An answer that is lost leaves a credential that "
+            "nobody can use; find it in the list and revoke it."
+        ),
+        tag="credentials",
+        request=credential_requests.CreateCredentialRequest,
+        source="body",
+        replies={200: (credential_replies.CredentialReply,)},
+        problems=(*WRITE_CALL, "quota"),
+        example={"name": "agent-a", "tenant": "default", "rights": ["acquire", "commit"], "prefixes": ["a/"]},
+        links={
+            200: (
+                Link("rotate_credential", {"credential_id": _CREDENTIAL}),
+                Link("revoke_credential", {"credential_id": _CREDENTIAL}),
+            )
+        },
+    ),
+    Route(
+        method="POST",
+        path="/v1/credentials/rotate",
+        operation="rotate_credential",
+        access="admin",
+        summary="Give a credential a new secret",
+        description=(
+            "The present secret stays valid for `overlap_ms` beside the new one; with 0 it is over at once, "
+            "and so are those of earlier rotations. The lifetime begins anew."
+        ),
+        tag="credentials",
+        request=credential_requests.RotateCredentialRequest,
+        source="body",
+        replies={200: (credential_replies.CredentialReply,)},
+        problems=(*WRITE_CALL, "no_credential"),
+        example={"credential_id": "x3Kc0Zr9Qm1t", "overlap_ms": 3600000},
+    ),
+    Route(
+        method="GET",
+        path="/v1/credentials",
+        operation="list_credentials",
+        access="admin",
+        summary="Credentials, without their secrets",
+        tag="credentials",
+        request=credential_requests.ListCredentialsRequest,
+        source="query",
+        replies={200: (credential_replies.CredentialsReply,)},
+        problems=(*LEADER_CALL,),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/credentials/{id}",
+        operation="revoke_credential",
+        access="admin",
+        summary="Take a credential away",
+        description=(
+            "Its bearer is refused from now on, at a node that lags behind as soon as it knows. What it "
+            "holds ends by its TTL. The last credential with the right `admin` is kept."
+        ),
+        tag="credentials",
+        request=credential_requests.RevokeCredentialRequest,
+        source="query",
+        path_field="credential_id",
+        replies={200: (credential_replies.RevokedReply,)},
+        problems=(*WRITE_CALL, "no_credential"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/tenants",
+        operation="list_tenants",
+        access="admin",
+        summary="Tenants, what they have and what they may have",
+        tag="credentials",
+        request=credential_requests.ListTenantsRequest,
+        source="query",
+        replies={200: (credential_replies.TenantsReply,)},
+        problems=(*LEADER_CALL,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/quotas",
+        operation="set_quota",
+        access="admin",
+        summary="Set what a tenant may have",
+        description=(
+            "The whole of it: what is left out has no bound. A tenant that has more already keeps that, and "
+            "its renewals and releases are never refused for it."
+        ),
+        tag="credentials",
+        request=credential_requests.SetQuotaRequest,
+        source="body",
+        replies={200: (credential_replies.QuotaReply,)},
+        problems=(*WRITE_CALL, "quota"),
+        example={"tenant": "build", "leases_max": 1000, "operations_per_s": 100},
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/quotas/{tenant}",
+        operation="reset_quota",
+        access="admin",
+        summary="Let a tenant have what the configuration says",
+        tag="credentials",
+        request=credential_requests.ResetQuotaRequest,
+        source="query",
+        path_field="tenant",
+        replies={200: (credential_replies.QuotaReply,)},
+        problems=(*WRITE_CALL,),
+    ),
+    Route(
         method="GET",
         path="/v1/nodes",
         operation="nodes",
+        access="any",
         summary="Every member, as it describes itself",
         description=(
             "Role, lag, disk and version. The node that is asked asks the others, without a quorum too, and "
@@ -472,6 +617,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/livez",
         operation="livez",
+        access="open",
         summary="The process is alive",
         tag="cluster",
         replies={200: (replies.StatusReply,)},
@@ -481,6 +627,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/readyz",
         operation="readyz",
+        access="open",
         summary="The node serves with a quorum",
         tag="cluster",
         replies={200: (replies.StatusReply,)},
@@ -490,6 +637,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/metrics",
         operation="metrics",
+        access="admin",
         summary="What Prometheus asks for",
         description="Answered by the node itself; deploy/METRICS.md names every metric.",
         tag="cluster",
@@ -501,6 +649,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/openapi.json",
         operation="openapi",
+        access="open",
         summary="This document",
         tag="cluster",
         replies={200: ()},

@@ -17,10 +17,9 @@ from typing import Any, Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from tenure_cluster.api import stream_frames
+from tenure_cluster.api import authorize, stream_frames
 from tenure_cluster.api.answer import Answer, refusal
-from tenure_cluster.api.dispatch import TENANT
-from tenure_cluster.api.exchange import Exchange, LongEndpoint, Outflow
+from tenure_cluster.api.exchange import RECHECK_S, Exchange, LongEndpoint, Outflow
 from tenure_cluster.api.limits import STREAM_WAITS_MAX, STREAM_WATCHES_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -44,6 +43,7 @@ CLOSE_CODES: Final = {
     "invalid": WSCloseCode.INVALID_TEXT,
     "unsupported_media_type": WSCloseCode.UNSUPPORTED_DATA,
     "out_of_range": WSCloseCode.POLICY_VIOLATION,
+    "unauthenticated": WSCloseCode.POLICY_VIOLATION,
 }
 """What a connection is closed with after a frame that can't be taken, by the code of its problem. After a
 frame that is too large it is 1009, without a problem."""
@@ -57,6 +57,8 @@ class Stream:
     def __init__(self, exchange: Exchange, service: LeasePort, socket: web.WebSocketResponse) -> None:
         self._service = service
         self._socket = socket
+        self._exchange = exchange
+        self._caller = exchange.caller
         self._flow = Outflow(exchange)
         self._connection = exchange.connection
         self._in_flight_max = exchange.limits.stream_in_flight_max
@@ -70,6 +72,7 @@ class Stream:
         self._blocked = False
         self._room: asyncio.Future[None] | None = None
         self._pings: asyncio.TimerHandle | None = None
+        self._recheck: asyncio.TimerHandle | None = None
         self._heard = True
         self._closing: asyncio.Task[bool] | None = None
 
@@ -77,6 +80,8 @@ class Stream:
         """Serve until one of the two sides closes."""
         self._connection.on_writable = self._writable
         self._pings = self._loop.call_later(PING_S, self._ping)
+        if self._exchange.gate is not None:
+            self._recheck = self._loop.call_later(RECHECK_S, self._check_again)
         socket = self._socket
         try:
             wrong: Problem | None = None
@@ -115,12 +120,18 @@ class Stream:
         triples = stream_frames.decode(data)
         if isinstance(triples, Problem):
             return triples
+        if not self._exchange.still_allowed():
+            for number, _, _ in triples:
+                self._answer(number, authorize.UNAUTHENTICATED)
+            return authorize.UNAUTHENTICATED
         numbers: list[int] = []
         operations: list[tuple[str, Request]] = []
         for number, operation, body in triples:
             request = stream_frames.decode_body(operation, body)
             if isinstance(request, Problem):
                 self._answer(number, request)
+            elif (refused := authorize.refusal(self._caller, operation, request)) is not None:
+                self._answer(number, refused)
             elif type(request) is EventsRequest:
                 self._watch(number, request)
             elif type(request) is Unwatch:
@@ -147,7 +158,7 @@ class Stream:
             self._answer(numbers[place], outcome)
 
         self._in_flight += left
-        frame = self._service.submit(TENANT, operations, answered)
+        frame = self._service.submit(self._caller.tenant, operations, answered, self._caller.credential_id)
         if left:
             self._frames[frame] = None
 
@@ -158,7 +169,10 @@ class Stream:
             return
 
         async def wait() -> None:
-            self._answer(number, await self._service.call("acquire", TENANT, request))
+            caller = self._caller
+            self._answer(
+                number, await self._service.call("acquire", caller.tenant, request, caller.credential_id)
+            )
 
         task = self._loop.create_task(wait())
         self._waits[task] = None
@@ -180,7 +194,7 @@ class Stream:
             return not self._blocked
 
         watch = self._service.watch(
-            TENANT, request, stream_frames.WATCH, write, lambda: self._watch_ended(number)
+            self._caller.tenant, request, stream_frames.WATCH, write, lambda: self._watch_ended(number)
         )
         if isinstance(watch, Problem):
             self._answer(number, watch)
@@ -256,11 +270,24 @@ class Stream:
         if not self._blocked and not self._flow.write(_PING):
             self._blocked = True
 
+    def _check_again(self) -> None:
+        """Close when the credential is no longer valid, though the client asks for nothing."""
+        if self._exchange.still_allowed():
+            self._recheck = self._loop.call_later(RECHECK_S, self._check_again)
+        elif self._closing is None and not self._socket.closed:
+            for watch in self._watches.values():
+                watch.close()
+            self._closing = self._loop.create_task(
+                self._socket.close(
+                    code=WSCloseCode.POLICY_VIOLATION, message=authorize.UNAUTHENTICATED.detail.encode()
+                )
+            )
+
     def _leave(self) -> None:
         """The connection is gone."""
         self._connection.on_writable = None
         self._flow.close()
-        for timer in (self._pings, self._flush):
+        for timer in (self._pings, self._flush, self._recheck):
             if timer is not None:
                 timer.cancel()
         for watch in self._watches.values():

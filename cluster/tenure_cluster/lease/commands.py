@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenure_cluster.lease.credentials import CredentialCommand
+from tenure_cluster.lease.quota import SetQuota
 from tenure_cluster.lease.types import GuardMode, Key, LeaseId, Mode, RequestId, SessionId, TenantId
 
 
@@ -240,16 +242,20 @@ Command: TypeAlias = (
     | Park
     | Unpark
 )
+"""What is asked about leases and what goes with them."""
+
+AnyCommand: TypeAlias = Command | CredentialCommand | SetQuota
+"""Every command of the machine. Those about credentials have tags from 16 to 18, SetQuota has 19."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Command)
+_decoder = msgspec.msgpack.Decoder(AnyCommand)
 
 
-def encode(command: Command) -> bytes:
+def encode(command: AnyCommand) -> bytes:
     """The command's one encoding, carried as bytes to the journal, the peers and the machine."""
     return _encoder.encode(command)
 
 
-def decode(data: bytes) -> Command:
+def decode(data: bytes) -> AnyCommand:
     """Inverse of encode(). Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
     return _decoder.decode(data)

@@ -194,7 +194,7 @@ def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committ
     guards = {**state.guards, asked.slot: written}
     table.put_key_state(replace(state, guards=guards, guard_mode=asked.mode))
     if asked.value is not None:
-        table.records[(state.tenant, state.key)] = Record(
+        record = Record(
             state.tenant,
             state.key,
             asked.value,
@@ -205,6 +205,7 @@ def _accept(step: Step, asked: Commit, state: KeyState, guard: Guard) -> Committ
             revision,
             step.wall_ms,
         )
+        table.put_record(record)
         refresh_idleness(step, state.tenant, state.key)
     return Committed(revision)
 
@@ -217,7 +218,7 @@ def delete_record(step: Step, asked: DeleteRecord) -> Result:
         return NoRecord()
     if asked.if_revision is not None and record.revision != asked.if_revision:
         return RevisionConflict(record.revision)
-    del step.table.records[ref]
+    step.table.remove_record(record)
     refresh_idleness(step, asked.tenant, asked.key)
     step.emit("record_deleted", asked.tenant, asked.key, record.owner, record.token)
     return RecordDeleted(record)

@@ -7,7 +7,7 @@ fault of a caller.
 
 from typing import NoReturn
 
-from tenure_cluster.lease import limits
+from tenure_cluster.lease import credentials, limits
 from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
@@ -23,6 +23,7 @@ from tenure_cluster.lease.types import (
     TenantId,
     Waiter,
 )
+from tenure_cluster.lease.usage import count_usage
 
 
 def check_table(table: LeaseTable) -> None:
@@ -55,10 +56,15 @@ def check_state(table: LeaseTable) -> None:
     _check_records(table)
     _check_memories(table)
     _check_sets(table)
+    fault = credentials.faults(table.credentials)
+    if fault:
+        _broken(fault)
 
 
 def check_indexes(table: LeaseTable) -> None:
     """Check that every derived lookup is what the primary state yields."""
+    if table.usage != count_usage(table):
+        _broken("the counts of what tenants have differ from the state")
     derived = build_indexes(table)
     for name in derived.__slots__:
         if name == "queues":

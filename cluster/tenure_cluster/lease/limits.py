@@ -126,3 +126,27 @@ EXPIRE_BATCH_MAX: Final = 500
 
 DEADLOCK_SEARCH_MAX: Final = 10_000
 """Most holders, waiters and keys of waiting sets that the search for a cycle looks at, for one acquire."""
+
+CREDENTIALS_MAX: Final = 10_000
+"""Most credentials of all tenants."""
+
+CREDENTIAL_PREFIXES_MAX: Final = 64
+"""Most prefixes of one credential."""
+
+CREDENTIAL_NAME_BYTES_MAX: Final = 128
+"""A credential's name is 1 to this many bytes of UTF-8."""
+
+TENANT_BYTES_MAX: Final = 128
+"""A tenant's name is 1 to this many bytes of UTF-8."""
+
+CREDENTIAL_LIFETIME_MS_MAX: Final = 10 * 366 * 86_400_000
+"""Greatest lifetime of a credential that has an end."""
+
+CREDENTIAL_OVERLAP_MS_MAX: Final = 90 * 86_400_000
+"""For how long a secret is valid at most after it was replaced."""
+
+SECRETS_MAX: Final = 4
+"""Most secrets of one credential that are valid at once; beyond it the oldest is over first."""
+
+QUOTAS_MAX: Final = 10_000
+"""Most tenants that have a quota of their own."""

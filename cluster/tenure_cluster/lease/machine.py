@@ -18,10 +18,10 @@ from tenure_cluster.lease.acquiring import abandon, acquire, claim
 from tenure_cluster.lease.commands import (
     Abandon,
     Acquire,
+    AnyCommand,
     Break,
     Claim,
     CloseSession,
-    Command,
     Commit,
     DeleteRecord,
     Expire,
@@ -33,11 +33,14 @@ from tenure_cluster.lease.commands import (
     Tick,
     Unpark,
 )
+from tenure_cluster.lease.credentials import CredentialResult
+from tenure_cluster.lease.entrusting import HANDLERS
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.expiring import expire, sweep
 from tenure_cluster.lease.guards import commit, delete_record
 from tenure_cluster.lease.invariants import check_table
 from tenure_cluster.lease.passing import handover, park, unpark
+from tenure_cluster.lease.quota import QuotaResult
 from tenure_cluster.lease.results import Done, Result
 from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
 from tenure_cluster.lease.step import InvariantBroken, Step
@@ -50,7 +53,7 @@ __all__ = ["Applied", "InvariantBroken", "LeaseMachine"]
 class Applied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one command came to."""
 
-    result: Result
+    result: Result | CredentialResult | QuotaResult
     events: list[Event]
 
 
@@ -58,7 +61,7 @@ def _tick(_step: Step, _asked: Tick) -> Result:
     return Done(0)
 
 
-_HANDLERS: Final[dict[type, Callable[[Step, Any], Result]]] = {
+_HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | QuotaResult]]] = {
     Acquire: acquire,
     Claim: claim,
     Renew: renew,
@@ -74,6 +77,7 @@ _HANDLERS: Final[dict[type, Callable[[Step, Any], Result]]] = {
     Handover: handover,
     Park: park,
     Unpark: unpark,
+    **HANDLERS,
 }
 
 
@@ -83,7 +87,7 @@ class LeaseMachine:
     def __init__(self, table: LeaseTable | None = None) -> None:
         self.table = table if table is not None else LeaseTable()
 
-    def apply(self, at_ms: ClusterTime, command: Command) -> Applied:
+    def apply(self, at_ms: ClusterTime, command: AnyCommand) -> Applied:
         """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts
         itself."""
         table = self.table

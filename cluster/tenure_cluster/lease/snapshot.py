@@ -18,19 +18,23 @@ from typing import Any, Final
 
 import msgspec
 
+from tenure_cluster.lease.credentials import Credential
 from tenure_cluster.lease.holding import EMPTY_METADATA
 from tenure_cluster.lease.indexes import SessionRef, waiter_ref
 from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
+from tenure_cluster.lease.quota import TenantQuota
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
 
 FORMAT: Final = "tenure-lease-table"
-VERSION: Final = 2
-"""2 has sets of keys. A snapshot of version 1 is one without any."""
+VERSION: Final = 3
+"""2 has sets of keys, 3 credentials and quotas. A table without both is written as one of version 2, which
+nodes of the version before can read as well."""
 
-_SECTIONS_OF_VERSION_1: Final = 10
+_SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13}
+"""How many sections a version has."""
 
 CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed before it would exceed this, unless it holds a single greater row."""
@@ -47,6 +51,8 @@ _ROW_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "abandoned": AbandonedRequest,
     "operations": Operation,
     "sets": KeySet,
+    "credentials": Credential,
+    "quotas": TenantQuota,
 }
 """The sections in their order, each with the type of its rows."""
 
@@ -75,11 +81,21 @@ _rows_decoders: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
 def dump(table: LeaseTable) -> Iterator[bytes]:
     """The table as it stands at this call, as chunks that are encoded when they are asked for."""
     alone = not table.frozen
-    rows = {section: table.rows_of(section, freeze=alone) for section in _ROW_TYPES}
+    version = _version_of(table)
+    rows = {section: table.rows_of(section, freeze=alone) for section in _sections(version)}
     counts = [len(of_section) for of_section in rows.values()]
-    header = _Header(FORMAT, VERSION, table.time_ms, table.last_ticket, counts)
+    header = _Header(FORMAT, version, table.time_ms, table.last_ticket, counts)
     chunks = _encoded(header, rows)
     return _Dump(table, chunks) if alone else chunks
+
+
+def _version_of(table: LeaseTable) -> int:
+    """The lowest version that can say all of the table, 2 at least."""
+    return VERSION if table.credentials or table.quotas else 2
+
+
+def _sections(version: int) -> list[str]:
+    return list(_ROW_TYPES)[: _SECTIONS_OF[version]]
 
 
 class _Dump(Iterator[bytes]):
@@ -153,13 +169,11 @@ def _read_header(chunks: Iterator[bytes]) -> _Header:
     header = _header_decoder.decode(first)
     if header.format != FORMAT:
         raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
-    if header.version == 1:
-        # Sections that came later are empty, and so are fields at the end of a row.
-        missing = len(_ROW_TYPES) - _SECTIONS_OF_VERSION_1
-        return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
-    if header.version != VERSION:
+    if header.version not in _SECTIONS_OF:
         raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
-    return header
+    # Sections that came later are empty, and so are fields at the end of a row.
+    missing = len(_ROW_TYPES) - _SECTIONS_OF[header.version]
+    return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
 
 
 class _Loader:
@@ -236,6 +250,12 @@ class _Loader:
         for key_set in rows:
             self.table.sets[(key_set.tenant, key_set.scope, key_set.request_id)] = key_set
 
+    def _add_credentials(self, rows: list[Credential]) -> None:
+        self.table.credentials.update((credential.credential_id, credential) for credential in rows)
+
+    def _add_quotas(self, rows: list[TenantQuota]) -> None:
+        self.table.quotas.update((row.tenant, row) for row in rows)
+
     def _add_ended(self, rows: list[EndedLease]) -> None:
         for ended in rows:
             self.table.ended.remember((ended.tenant, ended.lease_id), ended)
@@ -271,8 +291,9 @@ def digest(table: LeaseTable) -> str:
     Of each section goes in the sum of its rows' hashes: it does not depend on their order, and nothing
     has to be sorted. It tells replicas apart that went different ways; it is no defence against
     somebody who chooses the content."""
-    sha = hashlib.sha256(_encoder.encode((FORMAT, VERSION, table.time_ms, table.last_ticket)))
-    for section in _ROW_TYPES:
+    version = _version_of(table)
+    sha = hashlib.sha256(_encoder.encode((FORMAT, version, table.time_ms, table.last_ticket)))
+    for section in _sections(version):
         rows = getattr(table, section).values()
         total = sum(int.from_bytes(hashlib.sha256(_encoder.encode(row)).digest()) for row in rows)
         sha.update(_encoder.encode((section, len(rows), (total % 2**256).to_bytes(32))))

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import ExpireItem
+from tenure_cluster.lease.credentials import Credential
 from tenure_cluster.lease.deadlines import Deadlines
 from tenure_cluster.lease.indexes import (
     Indexes,
@@ -32,6 +33,7 @@ from tenure_cluster.lease.indexes import (
 )
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Memory, Operation
 from tenure_cluster.lease.overlay import Overlay
+from tenure_cluster.lease.quota import TenantQuota
 from tenure_cluster.lease.results import Grant
 from tenure_cluster.lease.types import (
     ClusterTime,
@@ -49,6 +51,7 @@ from tenure_cluster.lease.types import (
     TenantId,
     Waiter,
 )
+from tenure_cluster.lease.usage import UsageCounts, count_usage
 
 FREEZING: Final = frozenset({"sessions", "leases", "keys", "waiters", "records"})
 """Sections that may be too large to be copied at once."""
@@ -78,6 +81,8 @@ class LeaseTable:
         self.waiters: MutableMapping[WaiterRef, Waiter] = {}
         self.records: MutableMapping[KeyRef, Record] = {}
         self.sets: dict[WaiterRef, KeySet] = {}
+        self.credentials: dict[str, Credential] = {}
+        self.quotas: dict[TenantId, TenantQuota] = {}
         self.ended: Memory[LeaseRef, EndedLease] = Memory(attrgetter("ended_ms"), limits.ENDED_LEASES_MAX)
         self.expired_sessions: Memory[SessionRef, ExpiredSession] = Memory(
             attrgetter("ended_ms"), limits.ENDED_LEASES_MAX
@@ -90,6 +95,7 @@ class LeaseTable:
         )
 
         self.indexes = Indexes()
+        self.usage = UsageCounts()
         self.idle_look_ms: ClusterTime = 0
         """No idle key is over before this time. Not state: it only saves looking."""
         self.deadlines = Deadlines(self)
@@ -136,6 +142,8 @@ class LeaseTable:
 
     def add_session(self, ref: SessionRef, session: Session) -> None:
         self.sessions[ref] = session
+        if not session.private:
+            self.usage.of(session.tenant).sessions += 1
 
     def replace_session(self, ref: SessionRef, session: Session) -> None:
         self.sessions[ref] = session
@@ -153,6 +161,8 @@ class LeaseTable:
                 self.indexes.queues[ref[0]][key].sessions_until_ms = 0
 
     def remove_session(self, ref: SessionRef) -> None:
+        if not self.sessions[ref].private:
+            self.usage.of(ref[0]).sessions -= 1
         del self.sessions[ref]
         self.deadlines.sessions.discard(ref)
 
@@ -177,6 +187,7 @@ class LeaseTable:
 
     def add_lease(self, ref: LeaseRef, lease: Lease) -> None:
         self.leases[ref] = lease
+        self.usage.of(lease.tenant).leases += 1
         self.indexes.add_lease(lease)
         if lease.claim_deadline_ms:
             self.deadlines.claims.push(ref, lease.claim_deadline_ms, self.time_ms)
@@ -206,6 +217,7 @@ class LeaseTable:
     def remove_lease(self, ref: LeaseRef, lease: Lease, ended: EndedLease) -> None:
         """Replace a lease by the memory of it."""
         del self.leases[ref]
+        self.usage.of(lease.tenant).leases -= 1
         self.deadlines.claims.discard(ref)
         self.deadlines.progress.discard(ref)
         self.indexes.remove_lease(lease, ended)
@@ -265,6 +277,7 @@ class LeaseTable:
     def add_waiter(self, waiter: Waiter) -> None:
         ref = waiter_ref(waiter)
         self.waiters[ref] = waiter
+        self.usage.of(waiter.tenant).waiters += 1
         self.indexes.add_waiter(waiter, ref)
         self.deadlines.waiters.push(ref, waiter.poll_deadline_ms, self.time_ms)
         for key in waiter.keys:
@@ -286,6 +299,7 @@ class LeaseTable:
     def remove_waiter(self, waiter: Waiter) -> None:
         ref = waiter_ref(waiter)
         del self.waiters[ref]
+        self.usage.of(waiter.tenant).waiters -= 1
         self.deadlines.waiters.discard(ref)
         self.indexes.remove_waiter(waiter, ref)
 
@@ -317,6 +331,16 @@ class LeaseTable:
             or self.key_queue(tenant, key) is not None
             or (tenant, key) in self.records
         )
+
+    def put_record(self, record: Record) -> None:
+        """Store the record of a key, in place of the one that it has."""
+        ref = (record.tenant, record.key)
+        self.usage.put_record(record, self.records.get(ref))
+        self.records[ref] = record
+
+    def remove_record(self, record: Record) -> None:
+        del self.records[(record.tenant, record.key)]
+        self.usage.remove_record(record)
 
     def put_key_state(self, state: KeyState) -> None:
         """Store the state of a key. One that has just become idle is the last in the order of idleness."""
@@ -364,6 +388,7 @@ class LeaseTable:
     def rebuild_derived(self) -> None:
         """Build indexes and calendars from the primary state."""
         self.indexes = build_indexes(self)
+        self.usage = count_usage(self)
         self.deadlines = Deadlines(self)
         self.deadlines.rebuild()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tenure_cluster.lease import results
-from tenure_cluster.lease.commands import Acquire, Command, Commit, Renew
+from tenure_cluster.lease.commands import Acquire, AnyCommand, Commit, Renew
 from tenure_cluster.lease.events import ENDS, Event
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.observe.series import HOLD_BOUNDS_S, WAIT_BOUNDS_S, Histogram
@@ -96,7 +96,7 @@ class LeaseCounts:
         return counts
 
     def on_applied(
-        self, commands: Sequence[Command], answers: Sequence[object], events: Sequence[Event]
+        self, commands: Sequence[AnyCommand], answers: Sequence[object], events: Sequence[Event]
     ) -> None:
         """One entry was applied."""
         counting = self._counting()

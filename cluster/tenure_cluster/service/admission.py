@@ -33,6 +33,17 @@ SHARES: Final = {
 }
 """The part of admission.pending_max up to which each operation is admitted."""
 
+_CREDENTIAL_SHARES: Final = {
+    "list_credentials": 0.4,
+    "entrust": 0.75,
+    "replace_secret": 0.75,
+    "revoke_credential": 0.9,
+    "list_tenants": 0.4,
+    "set_quota": 0.75,
+    "reset_quota": 0.75,
+}
+"""The same for operations on credentials and tenants."""
+
 _NEED_SPACE: Final = {"acquire": 1.0, "open_session": 1.0, "commit": 0.5, "break": 0.5, "delete_record": 0.5}
 """The part of admission.disk_reserve_bytes that must be free for an operation that isn't listed last."""
 
@@ -42,7 +53,9 @@ class Admission:
 
     def __init__(self, settings: AdmissionSettings) -> None:
         self._settings = settings
-        self._pending_max = {name: int(share * settings.pending_max) for name, share in SHARES.items()}
+        self._pending_max = {
+            name: int(share * settings.pending_max) for name, share in (SHARES | _CREDENTIAL_SHARES).items()
+        }
         self._short_of_space: frozenset[str] = frozenset()
         self.refused = 0
 

@@ -6,8 +6,6 @@ entry and the answer is never given to the holder.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, cast
 
 from msgspec import UNSET, UnsetType
@@ -15,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from tenure_cluster.lease import results
 from tenure_cluster.lease.types import LeaseLife, Session
 from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.credential_answers import CREDENTIAL_ANSWERS
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import (
     AbandonedReply,
@@ -38,24 +37,13 @@ from tenure_cluster.service.replies import (
     WaitingReply,
 )
 from tenure_cluster.service.requests import AcquireRequest
+from tenure_cluster.service.times import rfc3339 as rfc3339
 
 RETRY_S: Final = 1.0
 """What a caller is told to wait before it asks again when nothing better is known."""
 
 QUEUE_FULL_RETRY_S: Final = 5.0
 """The same for a key whose queue is full: places come free no faster than leases end."""
-
-
-@lru_cache(maxsize=4096)
-def _whole_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-@lru_cache(maxsize=4096)
-def rfc3339(wall_ms: int) -> str:
-    """Unix milliseconds as an RFC 3339 time in UTC, with milliseconds."""
-    second, ms = divmod(wall_ms, 1000)
-    return f"{_whole_second(second)}.{ms:03d}Z"
 
 
 def remaining_ms(deadline_ms: int, now_ms: int) -> int:
@@ -355,5 +343,6 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.TokensExhausted: lambda result, ask, now_ms: Problem(
         "quota", "the tenant's fencing tokens are used up"
     ),
+    **CREDENTIAL_ANSWERS,
 }
 """Every result that an operation of the API can meet. Done is for Expire and Tick, which nobody calls."""

@@ -24,22 +24,41 @@ Outcome: TypeAlias = Answer | NoAnswer
 Done: TypeAlias = Callable[[Outcome], None]
 """Called exactly once, on the event loop, perhaps before the call that was given it returns."""
 
-READS: Final = frozenset({"validate", "get_lease", "list_leases", "queue", "get_record", "get_session"})
+READS: Final = frozenset(
+    {
+        "validate",
+        "get_lease",
+        "list_leases",
+        "queue",
+        "get_record",
+        "get_session",
+        "list_credentials",
+        "list_tenants",
+    }
+)
 """Operations that only look: answered after a read barrier, never proposed."""
 
-_ALWAYS_IDEMPOTENT: Final = READS | {"renew", "release", "abandon", "handover", "park", "unpark"}
+_ALWAYS_IDEMPOTENT: Final = (
+    READS
+    | {"renew", "release", "abandon", "handover", "park", "unpark"}
+    | {"entrust", "replace_secret", "revoke_credential", "set_quota", "reset_quota"}
+)
 
 
 class Ask:
     """An operation with its tenant. An acquire always has a request_id here, the caller's or one minted for
     it."""
 
-    __slots__ = ("operation", "remember", "request", "sent", "tenant")
+    __slots__ = ("actor", "operation", "remember", "request", "sent", "tenant")
 
-    def __init__(self, operation: str, tenant: str, request: Request, *, remember: bool = True) -> None:
+    def __init__(
+        self, operation: str, tenant: str, request: Request, *, remember: bool = True, actor: str = ""
+    ) -> None:
         self.operation = operation
         self.tenant = tenant
         self.request = request
+        self.actor = actor
+        """The id of the credential that asks; empty where none is needed."""
         self.remember = remember
         """False for an acquire whose caller gave no request_id, and so can't ask for it again."""
         self.sent = False

@@ -40,6 +40,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "not_held": (404, "The key is not held"),
     "no_record": (404, "The key has no record"),
     "no_session": (404, "No such session"),
+    "no_credential": (404, "No such credential"),
     "no_route": (404, "No such route"),
     "method_not_allowed": (405, "The route does not take this method"),
     "held": (409, "The key is held"),

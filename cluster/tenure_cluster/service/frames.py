@@ -22,6 +22,7 @@ from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer
+from tenure_cluster.service.quotas import Quotas
 
 Answered: TypeAlias = Callable[[int, Answer], None]
 """Told the place of an operation in its frame, and its answer; once for each."""
@@ -30,7 +31,18 @@ Answered: TypeAlias = Callable[[int, Answer], None]
 class Frame:
     """The operations of one frame that have no answer yet."""
 
-    __slots__ = ("_alone", "_answered", "_forget", "_persist", "left", "number", "over", "results", "tasks")
+    __slots__ = (
+        "_alone",
+        "_answered",
+        "_forget",
+        "_persist",
+        "counted",
+        "left",
+        "number",
+        "over",
+        "results",
+        "tasks",
+    )
 
     def __init__(
         self,
@@ -47,6 +59,8 @@ class Frame:
         """Those that go on alone."""
         self.results: list[tuple[Sequence[int], RaftOutcome]] = []
         """What has become of the proposals of some places in this round, not looked at yet."""
+        self.counted: dict[int, Ask] = {}
+        """Those that are under way on account of a quota."""
         self._alone: dict[int, Ask] = {}
         self.over = False
         """Whether nobody wants the answers any more."""
@@ -102,26 +116,38 @@ class FrameOffice:
     """What a leader does with the operations of a frame; see Office for those that come alone."""
 
     def __init__(
-        self, raft: Raft, proposer: Proposer, office: Office, polls: Polls, admission: Admission
+        self,
+        raft: Raft,
+        proposer: Proposer,
+        office: Office,
+        polls: Polls,
+        admission: Admission,
+        quotas: Quotas,
     ) -> None:
         self._raft = raft
         self._proposer = proposer
         self._office = office
         self._polls = polls
         self._admission = admission
+        self._quotas = quotas
 
     def execute(self, frame: Frame) -> None:
         """Admit, propose, answer; what only looks is read beside."""
         places: list[int] = []
         asks: list[Ask] = []
-        pending, refusal_of = self._proposer.pending, self._admission.refusal
+        pending, refusal_of, quotas = self._proposer.pending, self._admission.refusal, self._quotas
         for place, ask in list(frame.left.items()):
             ask.sent = True
             if ask.operation in READS:
                 self._office.execute(ask, partial(frame.settle, place))
-            elif (refusal := refusal_of(ask.operation, pending + len(asks))) is not None:
+            elif (
+                refusal := quotas.refusal(ask) or refusal_of(ask.operation, pending + len(asks))
+            ) is not None:
                 frame.settle(place, refusal)
             else:
+                if quotas.counts(ask):
+                    quotas.begun(ask)
+                    frame.counted[place] = ask
                 places.append(place)
                 asks.append(ask)
         if asks:
@@ -137,6 +163,8 @@ class FrameOffice:
         now_ms = self._raft.now_ms()
         for places, outcome in results:
             for place, settled in zip(places, self._proposer.settled(len(places), outcome), strict=True):
+                if (counted := frame.counted.pop(place, None)) is not None:
+                    self._quotas.ended(counted)
                 ask = frame.left.get(place)
                 if ask is None:
                     continue  # its time was over, and it goes on alone

@@ -23,6 +23,7 @@ import msgspec
 from tenure_cluster import __version__
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event
+from tenure_cluster.lease.quota import Quota
 from tenure_cluster.raft import Raft, Role
 from tenure_cluster.service import reads
 from tenure_cluster.service.admission import Admission
@@ -37,6 +38,7 @@ from tenure_cluster.service.nodes import Nodes
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer
+from tenure_cluster.service.quotas import Quotas
 from tenure_cluster.service.reader import Reader
 from tenure_cluster.service.reaper import Reaper
 from tenure_cluster.service.replica import Replica
@@ -118,7 +120,12 @@ class LeaseService:
         self.proposer = Proposer(raft, mint, wall_ms)
         self.polls = Polls(raft, replica, self.proposer, self.admission)
         self.reader = Reader(raft, replica, self.proposer, on_crash)
-        self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission)
+        self.quotas = Quotas(
+            Quota(**msgspec.structs.asdict(config.quotas)),
+            lambda: replica.table,
+            lambda: asyncio.get_running_loop().time(),
+        )
+        self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission, self.quotas)
         self.forwarding = Forwarding(
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
@@ -129,7 +136,7 @@ class LeaseService:
         self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
-        self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission)
+        self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission, self.quotas)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
@@ -170,8 +177,9 @@ class LeaseService:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def call(self, operation: str, tenant: str, request: Request) -> Answer:
-        """Have one operation of requests.OPERATIONS answered.
+    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Answer:
+        """Have one operation of requests.ALL_OPERATIONS answered. `actor` is the id of the credential that
+        asks, empty where none is needed; the tenant is the credential's.
 
         Never raises for anything that the caller sent: refusals and failures are Problems, and
         `outcome_unknown` alone says that the operation may have been executed.
@@ -186,7 +194,7 @@ class LeaseService:
             return refusal
         if getattr(request, "consistency", "") == "stale":
             return self._read_stale(Ask(operation, tenant, request))
-        ask = self._ask(operation, tenant, request)
+        ask = self._ask(operation, tenant, request, actor)
         call = _Call(asyncio.get_running_loop().time(), ask.wait_ms, self._config.calls.timeout_ms / 1000)
         try:
             [outcome] = await self._attempt([ask], call)
@@ -198,7 +206,9 @@ class LeaseService:
             raise
         return outcome
 
-    async def batch(self, tenant: str, operations: Sequence[tuple[str, Request]]) -> list[Answer]:
+    async def batch(
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+    ) -> list[Answer]:
         """Have several operations of requests.BATCH_OPERATIONS proposed together, in order, and answered in
         order.
 
@@ -217,7 +227,7 @@ class LeaseService:
             for position, (operation, request) in enumerate(operations)
         ]
         asks = {
-            position: self._ask(operation, tenant, request)
+            position: self._ask(operation, tenant, request, actor)
             for position, (operation, request) in enumerate(operations)
             if answers[position] is None
         }
@@ -230,7 +240,13 @@ class LeaseService:
             raise
         return cast("list[Answer]", answers)
 
-    def submit(self, tenant: str, operations: Sequence[tuple[str, Request]], answered: Answered) -> Frame:
+    def submit(
+        self,
+        tenant: str,
+        operations: Sequence[tuple[str, Request]],
+        answered: Answered,
+        actor: str = "",
+    ) -> Frame:
         """As `call`, for operations that came together and don't wait: without a task for each, and those
         that change something in one entry of the log.
 
@@ -246,7 +262,7 @@ class LeaseService:
             elif operation in READS and getattr(request, "consistency", "") == "stale":
                 answered(place, self._read_stale(Ask(operation, tenant, request)))
             else:
-                asks[place] = self._ask(operation, tenant, request)
+                asks[place] = self._ask(operation, tenant, request, actor)
 
         def go_on(ask: Ask, outcome: NoAnswer) -> asyncio.Task[Answer]:
             return loop.create_task(self._persist(ask, outcome, _Call(started, 0, timeout_s)))
@@ -296,6 +312,9 @@ class LeaseService:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
+        exceeded = self.quotas.watch_refusal(tenant, self.watches.of(tenant))
+        if exceeded is not None:
+            return exceeded
         return self.watches.subscribe(tenant, request.prefix, request.after, encoder, write, ended)
 
     def cluster(self) -> ClusterReply:
@@ -405,12 +424,11 @@ class LeaseService:
             return Problem("invalid", "an acquire in a batch can't wait: wait_ms must be 0", {"path": path})
         return self._refusal(request)
 
-    def _ask(self, operation: str, tenant: str, request: Request) -> Ask:
+    def _ask(self, operation: str, tenant: str, request: Request, actor: str) -> Ask:
         if isinstance(request, AcquireRequest) and request.request_id is None:
-            return Ask(
-                operation, tenant, msgspec.structs.replace(request, request_id=self._mint()), remember=False
-            )
-        return Ask(operation, tenant, request)
+            named = msgspec.structs.replace(request, request_id=self._mint())
+            return Ask(operation, tenant, named, remember=False, actor=actor)
+        return Ask(operation, tenant, request, actor=actor)
 
     async def _attempt(self, asks: list[Ask], call: _Call) -> list[Outcome]:
         """Try once, here or at the leader, and answer for each how it went."""

@@ -14,6 +14,7 @@ from tenure_cluster.service.asks import READS, Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer, Settled
+from tenure_cluster.service.quotas import Quotas
 from tenure_cluster.service.reader import Reader
 
 
@@ -21,17 +22,27 @@ class Office:
     """The leader's side of every operation."""
 
     def __init__(
-        self, raft: Raft, proposer: Proposer, reader: Reader, polls: Polls, admission: Admission
+        self,
+        raft: Raft,
+        proposer: Proposer,
+        reader: Reader,
+        polls: Polls,
+        admission: Admission,
+        quotas: Quotas,
     ) -> None:
         self._raft = raft
         self._proposer = proposer
         self._reader = reader
         self._polls = polls
         self._admission = admission
+        self._quotas = quotas
 
     def execute(self, ask: Ask, done: Done) -> None:
         """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
+        if (exceeded := self._quotas.refusal(ask)) is not None:
+            done(exceeded)
+            return
         if operation in READS:
             refusal = self._admission.refusal(operation, self._reader.waiting)
             if refusal is None:
@@ -43,11 +54,24 @@ class Office:
         if refusal is not None:
             done(refusal)
         elif operation != "acquire":
-            self._proposer.ask(ask, lambda settled: self._answer(ask, settled, done))
+            self._propose(ask, lambda settled: self._answer(ask, settled, done))
         elif ask.wait_ms > 0:
             self._polls.start(ask, done)
         else:
-            self._proposer.ask(ask, lambda settled: self._polls.settle(ask, settled, done))
+            self._propose(ask, lambda settled: self._polls.settle(ask, settled, done))
+
+    def _propose(self, ask: Ask, then: Callable[[Settled], None]) -> None:
+        quotas = self._quotas
+        if not quotas.counts(ask):
+            self._proposer.ask(ask, then)
+            return
+
+        def settled(outcome: Settled) -> None:
+            quotas.ended(ask)
+            then(outcome)
+
+        quotas.begun(ask)
+        self._proposer.ask(ask, settled)
 
     def _answer(self, ask: Ask, settled: Settled, done: Done) -> None:
         if isinstance(settled, Problem | NoAnswer):

@@ -11,7 +11,7 @@ import msgspec
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
 from tenure_cluster.service.errors import CODES, Problem
 from tenure_cluster.service.replies import OwnBody, Reply
-from tenure_cluster.service.requests import OPERATIONS, Request
+from tenure_cluster.service.requests import ALL_OPERATIONS, Request
 
 OPERATIONS_MAX: Final = 1_000
 """Most operations of one question: a whole batch."""
@@ -32,6 +32,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag=1):
     term: int
     tenant: str
     items: list[AskedItem]
+    actor: str = ""
 
 
 class AnsweredItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -72,7 +73,7 @@ Message: TypeAlias = Asked | Answered | Forgotten | Describe | Described
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
-_requests: Final = {name: msgspec.msgpack.Decoder(shape) for name, shape in OPERATIONS.items()}
+_requests: Final = {name: msgspec.msgpack.Decoder(shape) for name, shape in ALL_OPERATIONS.items()}
 _replies: Final = {shape.__name__: msgspec.msgpack.Decoder(shape) for shape in get_args(Reply)}
 _own: Final = msgspec.msgpack.Decoder(OwnBody)
 _problem: Final = msgspec.msgpack.Decoder(Problem)
@@ -85,7 +86,7 @@ class BadMessage(Exception):
 
 def encode_asked(number: int, term: int, tenant: str, asks: list[Ask]) -> bytes:
     items = [AskedItem(ask.operation, ask.remember, _encoder.encode(ask.request)) for ask in asks]
-    return _encoder.encode(Asked(number, term, tenant, items))
+    return _encoder.encode(Asked(number, term, tenant, items, asks[0].actor))
 
 
 def encode_answered(number: int, outcomes: list[Outcome]) -> bytes:
@@ -133,7 +134,8 @@ def asks_of(message: Asked) -> list[Ask]:
     if not 0 < len(message.items) <= OPERATIONS_MAX:
         raise BadMessage(f"{len(message.items)} operations")
     return [
-        Ask(item.operation, message.tenant, _request(item), remember=item.remember) for item in message.items
+        Ask(item.operation, message.tenant, _request(item), remember=item.remember, actor=message.actor)
+        for item in message.items
     ]
 
 

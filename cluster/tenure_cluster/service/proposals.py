@@ -8,11 +8,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from tenure_cluster.lease import commands
-from tenure_cluster.lease.commands import Command
+from tenure_cluster.lease.commands import AnyCommand, Command
+from tenure_cluster.lease.credentials import CreateCredential, RevokeCredential, RotateCredential
+from tenure_cluster.lease.quota import Quota, SetQuota
 from tenure_cluster.raft import Applied, NotExecuted, Raft
 from tenure_cluster.raft import Outcome as RaftOutcome
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import Ask, NoAnswer
+from tenure_cluster.service.credential_requests import (
+    EntrustRequest,
+    ReplaceSecretRequest,
+    ResetQuotaRequest,
+    RevokeCredentialRequest,
+    SetQuotaRequest,
+)
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.requests import (
     AbandonRequest,
@@ -44,7 +53,7 @@ class Proposer:
         self._wall_ms = wall_ms
         self.pending = 0
 
-    def propose(self, command: Command, then: Then) -> None:
+    def propose(self, command: AnyCommand, then: Then) -> None:
         """Propose `command` now. `then` is called exactly once, perhaps before this returns."""
         self.pending += 1
 
@@ -199,9 +208,12 @@ def _abandon(ask: Ask, request: AbandonRequest, mint: Callable[[], str], wall_ms
 
 
 def _break(ask: Ask, request: BreakRequest, mint: Callable[[], str], wall_ms: int) -> Command:
-    # Without credentials nobody is known more closely than by tenant.
     return commands.Break(
-        tenant=ask.tenant, key=request.key, reason=request.reason, actor=ask.tenant, wall_ms=wall_ms
+        tenant=ask.tenant,
+        key=request.key,
+        reason=request.reason,
+        actor=ask.actor or ask.tenant,  # without credentials nobody is known more closely than by tenant
+        wall_ms=wall_ms,
     )
 
 
@@ -245,7 +257,48 @@ def _close_session(ask: Ask, request: CloseSessionRequest, mint: Callable[[], st
     return commands.CloseSession(tenant=ask.tenant, session_id=request.session_id, wall_ms=wall_ms)
 
 
-_COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], Command]]] = {
+def _entrust(ask: Ask, request: EntrustRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
+    asked = request.asked
+    return CreateCredential(
+        credential_id=request.credential_id,
+        tenant=asked.tenant,
+        name=asked.name,
+        rights=asked.rights,
+        prefixes=asked.prefixes,
+        digest=request.digest,
+        lifetime_ms=asked.lifetime_ms or 0,
+        first=request.first,
+        actor=ask.actor,
+        wall_ms=wall_ms,
+    )
+
+
+def _replace_secret(
+    ask: Ask, request: ReplaceSecretRequest, mint: Callable[[], str], wall_ms: int
+) -> AnyCommand:
+    return RotateCredential(
+        credential_id=request.asked.credential_id,
+        digest=request.digest,
+        overlap_ms=request.asked.overlap_ms,
+        actor=ask.actor,
+        wall_ms=wall_ms,
+    )
+
+
+def _revoke(ask: Ask, request: RevokeCredentialRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
+    return RevokeCredential(credential_id=request.credential_id, actor=ask.actor, wall_ms=wall_ms)
+
+
+def _set_quota(ask: Ask, request: SetQuotaRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
+    quota = Quota(*(getattr(request, name) for name in Quota.__struct_fields__))
+    return SetQuota(tenant=request.tenant, quota=quota, actor=ask.actor, wall_ms=wall_ms)
+
+
+def _reset_quota(ask: Ask, request: ResetQuotaRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
+    return SetQuota(tenant=request.tenant, quota=None, actor=ask.actor, wall_ms=wall_ms)
+
+
+_COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyCommand]]] = {
     AcquireRequest: _acquire,
     RenewRequest: _renew,
     ReleaseRequest: _release,
@@ -258,4 +311,9 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], Command
     DeleteRecordRequest: _delete_record,
     OpenSessionRequest: _open_session,
     CloseSessionRequest: _close_session,
+    EntrustRequest: _entrust,
+    ReplaceSecretRequest: _replace_secret,
+    RevokeCredentialRequest: _revoke,
+    SetQuotaRequest: _set_quota,
+    ResetQuotaRequest: _reset_quota,
 }

@@ -28,6 +28,8 @@ from tenure_cluster.service.answers import (
 from tenure_cluster.service.asks import Answer, Ask
 from tenure_cluster.service.blockers import View as View
 from tenure_cluster.service.blockers import chain
+from tenure_cluster.service.credential_answers import page, tenants
+from tenure_cluster.service.credential_requests import ListCredentialsRequest, ListTenantsRequest
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import (
     LeaseBody,
@@ -192,4 +194,6 @@ _READS: Final[dict[type, Callable[[str, Any, View], Answer]]] = {
     QueueRequest: _queue,
     GetRecordRequest: _get_record,
     GetSessionRequest: _get_session,
+    ListCredentialsRequest: lambda tenant, request, view: page(view.table.credentials, request),
+    ListTenantsRequest: lambda tenant, request, view: tenants(view.table, request),
 }

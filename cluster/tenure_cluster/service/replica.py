@@ -3,7 +3,7 @@ on."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tenure_cluster.lease.commands import Command, decode
+from tenure_cluster.lease.commands import AnyCommand, decode
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.snapshot import digest, dump, load
@@ -26,7 +26,9 @@ class Replica:
         it may take notes, and must not propose."""
         self.on_restored: Callable[[], None] | None = None
         """Called after the whole state was replaced."""
-        self.on_applied: Callable[[Sequence[Command], Sequence[object], Sequence[Event]], None] | None = None
+        self.on_applied: Callable[[Sequence[AnyCommand], Sequence[object], Sequence[Event]], None] | None = (
+            None
+        )
         """Called after an entry with its commands, their results and all events, in order; likewise."""
 
     @property
@@ -40,7 +42,7 @@ class Replica:
 
     def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
         machine = self._machine
-        asked: list[Command] = []
+        asked: list[AnyCommand] = []
         results: list[object] = []
         events: list[Event] = []
         for at_ms, data in commands:

@@ -8,6 +8,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenure_cluster.service.credential_replies import (
+    CredentialReply,
+    CredentialsReply,
+    QuotaReply,
+    RevokedReply,
+    TenantsReply,
+)
+
 
 class _Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers."""
@@ -332,4 +340,9 @@ Reply: TypeAlias = (
     | QueueReply
     | RecordReply
     | DeletedReply
+    | CredentialReply
+    | CredentialsReply
+    | RevokedReply
+    | QuotaReply
+    | TenantsReply
 )

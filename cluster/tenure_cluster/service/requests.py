@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from tenure_cluster.lease import limits
+from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS, CredentialRequest
 
 Key = Annotated[
     str,
@@ -250,6 +251,7 @@ Request: TypeAlias = (
     | OpenSessionRequest
     | GetSessionRequest
     | CloseSessionRequest
+    | CredentialRequest
 )
 
 OPERATIONS: dict[str, type[msgspec.Struct]] = {
@@ -272,7 +274,10 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
     "get_session": GetSessionRequest,
     "close_session": CloseSessionRequest,
 }
-"""Every operation of the service by its name: what batches and forwarding may name."""
+"""Every operation on leases, guards and sessions by its name: what streams and batches may name."""
+
+ALL_OPERATIONS: dict[str, type[msgspec.Struct]] = {**OPERATIONS, **CREDENTIAL_OPERATIONS}
+"""Every operation of the service: what forwarding may name."""
 
 BATCH_OPERATIONS = frozenset(
     {

@@ -12,6 +12,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.quota import Quota
+from tenure_cluster.service.credential_requests import (
+    EntrustRequest,
+    ListCredentialsRequest,
+    ListTenantsRequest,
+    ReplaceSecretRequest,
+    ResetQuotaRequest,
+    RevokeCredentialRequest,
+    SetQuotaRequest,
+)
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.requests import (
     AbandonRequest,
@@ -313,6 +323,36 @@ def _events(request: EventsRequest, bounds: Leases) -> Problem | None:
     )
 
 
+def _entrust(request: EntrustRequest, bounds: Leases) -> Problem | None:
+    asked = request.asked
+    if not asked.rights:
+        return _invalid("$.rights", "must name a right, or the credential would be for nothing")
+    if not 0 < len(asked.prefixes) <= limits.CREDENTIAL_PREFIXES_MAX:
+        found = len(asked.prefixes)
+        return _out_of_range("$.prefixes", "be", 1, limits.CREDENTIAL_PREFIXES_MAX, "in number", found)
+    for place, prefix in enumerate(asked.prefixes):
+        if (fault := _text(f"$.prefixes[{place}]", prefix, 0, limits.KEY_BYTES_MAX)) is not None:
+            return fault
+    return (
+        _text("$.name", asked.name, 1, limits.CREDENTIAL_NAME_BYTES_MAX)
+        or _text("$.tenant", asked.tenant, 1, limits.TENANT_BYTES_MAX)
+        or (
+            None
+            if asked.lifetime_ms is None
+            else _number("$.lifetime_ms", asked.lifetime_ms, 1_000, limits.CREDENTIAL_LIFETIME_MS_MAX, "ms")
+        )
+    )
+
+
+def _set_quota(request: SetQuotaRequest, bounds: Leases) -> Problem | None:
+    fault = _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX)
+    for name in Quota.__struct_fields__:
+        fault = fault or _number(f"$.{name}", getattr(request, name), 0, limits.SEQ_MAX)
+    if fault is None and 0 < request.ttl_max_ms < request.ttl_min_ms:
+        return _invalid("$.ttl_max_ms", f"is below ttl_min_ms, {request.ttl_min_ms}")
+    return fault
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     AcquireRequest: _acquire,
     RenewRequest: _renew,
@@ -337,4 +377,14 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     GetSessionRequest: lambda request, bounds: _id("$.session_id", request.session_id),
     CloseSessionRequest: lambda request, bounds: _id("$.session_id", request.session_id),
     EventsRequest: _events,
+    EntrustRequest: _entrust,
+    ReplaceSecretRequest: lambda request, bounds: (
+        _id("$.credential_id", request.asked.credential_id)
+        or _number("$.overlap_ms", request.asked.overlap_ms, 0, limits.CREDENTIAL_OVERLAP_MS_MAX, "ms")
+    ),
+    RevokeCredentialRequest: lambda request, bounds: _id("$.credential_id", request.credential_id),
+    ListCredentialsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
+    ListTenantsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
+    SetQuotaRequest: _set_quota,
+    ResetQuotaRequest: lambda request, bounds: _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX),
 }

@@ -210,6 +210,11 @@ class Watches:
     def __len__(self) -> int:
         return len(self._all)
 
+    def of(self, tenant: str) -> int:
+        """How many watches of the tenant are open."""
+        audience = self._audiences.get(tenant)
+        return audience.members if audience is not None else 0
+
     def subscribe(
         self,
         tenant: str,
