@@ -10,7 +10,7 @@ import click
 
 from tenure._cli.base import Settings, command, perform
 from tenure._cli.console import UNREACHABLE, Console
-from tenure.errors import TenureError
+from tenure.errors import NotAuthorized, TenureError
 
 if TYPE_CHECKING:
     from tenure.aio import Client
@@ -49,6 +49,9 @@ def status(settings: Settings, console: Console) -> None:
 
     settings.timeout_ms = min(settings.timeout_ms, NODE_TIMEOUT_MS)
     views = perform(settings, ask)
+    refusal = next((view for view in views.values() if isinstance(view, NotAuthorized)), None)
+    if refusal is not None and all(isinstance(view, TenureError) for view in views.values()):
+        raise refusal  # the nodes may be well: it is the credential that is not
     _print_status(console, views)
     if not any(not isinstance(view, TenureError) and view.role == "leader" for view in views.values()):
         console.note("tenure: no leader answered; a majority of the nodes must run and reach each other")
@@ -86,7 +89,8 @@ def _print_status(console: Console, views: Mapping[str, Cluster | TenureError]) 
     rows = []
     for url, view in views.items():
         if isinstance(view, TenureError):
-            rows.append([names.get(url, "?"), "unreachable", url, "", "", ""])
+            refused = isinstance(view, NotAuthorized)
+            rows.append([names.get(url, "?"), "refused" if refused else "unreachable", url, "", "", ""])
             continue
         behind = lag.get(view.node)
         rows.append(
