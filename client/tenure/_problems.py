@@ -25,7 +25,7 @@ MSGPACK: Final = "application/msgpack"
 
 Kind = Literal["answered", "not_executed", "unknown"]
 
-NOT_EXECUTED: Final = frozenset({"no_leader", "no_quorum", "shutting_down", "overloaded"})
+NOT_EXECUTED: Final = frozenset({"no_leader", "no_quorum", "shutting_down", "overloaded", "mixed_versions"})
 """The cluster could not serve just now and says for certain that nothing was done."""
 
 UNKNOWN: Final = frozenset({"outcome_unknown", "internal"})

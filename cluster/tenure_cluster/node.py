@@ -44,6 +44,7 @@ from tenure_cluster.raft.log import InconsistentLog
 from tenure_cluster.raft.members_file import MembersDiffer
 from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
+from tenure_cluster.service import versions
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.systemd import Systemd
@@ -148,6 +149,7 @@ class Node:
             options=config.raft,
             on_fatal=die,
             tls=self._tls,
+            knows=(versions.OWN.tag, versions.OWN.software),
         )
         service = LeaseService(
             config=config,
@@ -157,6 +159,7 @@ class Node:
             wall_ms=self._clock.wall_ms,
             free_bytes=self._disk.free_bytes,
             on_crash=die,
+            kept_versions=versions.VersionFile(config.data_dir / versions.FILE_NAME),
         )
         observing = None
         if config.metrics.enabled:

@@ -39,6 +39,7 @@ EXPECTED: dict[str, type[tenure.TenureError] | str] = {
     "no_leader": "not_executed",
     "no_quorum": "not_executed",
     "shutting_down": "not_executed",
+    "mixed_versions": "not_executed",
     "outcome_unknown": "unknown",
 }
 

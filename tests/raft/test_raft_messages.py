@@ -41,7 +41,19 @@ def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
         2,
         3,
         ["a"],
+        0,
+        "",
     ]
+
+
+def test_a_greeting_of_before_it_told_what_it_knows_is_understood() -> None:
+    body = msgpack.packb([1, 1, "c", "a", "b", 2, 3, ["a"]])
+    assert wire.decode_greeting(body) == wire.Hello(1, "c", "a", "b", 2, 3, ["a"], 0, "")
+
+
+def test_a_greeting_that_tells_more_than_is_known_here_is_understood() -> None:
+    body = msgpack.packb([1, 1, "c", "a", "b", 2, 3, ["a"], 40, "9.0", "and more"])
+    assert wire.decode_greeting(body) == wire.Hello(1, "c", "a", "b", 2, 3, ["a"], 40, "9.0")
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,20 @@ async def test_a_peer_that_says_who_it_is_is_welcome_and_heard() -> None:
         assert end.told.consensus == [("n2", wire.Vote(3))]
 
 
+async def test_what_a_peer_knows_is_what_its_last_greeting_said() -> None:
+    async with one_end() as end:
+        assert end.transport.told_by("n2") is None
+        async with call(end) as caller:
+            caller.send(hello(epoch=5, knows=23, software="0.2.0"))
+            assert isinstance(await caller.answer(), wire.Welcome)
+            assert end.transport.told_by("n2") == (23, "0.2.0")
+        assert end.transport.told_by("n2") == (23, "0.2.0")
+        async with call(end) as caller:
+            caller.send(hello(incarnation=8))
+            assert isinstance(await caller.answer(), wire.Welcome)
+            assert end.transport.told_by("n2") == (0, "")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -25,6 +25,7 @@ from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.replies import GrantedReply, LeaseBody
 from tenure_cluster.service.requests import OPERATIONS, Request
+from tenure_cluster.service.versions import OWN
 from tenure_cluster.settings import Config, Leases, Member, Peer
 
 TENANT = "default"
@@ -143,7 +144,11 @@ class Part:
     """One node: everything but its front."""
 
     def __init__(
-        self, config: Config, peers: Mapping[str, str], free_bytes: Callable[[], int] | None
+        self,
+        config: Config,
+        peers: Mapping[str, str],
+        free_bytes: Callable[[], int] | None,
+        knows: tuple[int, str],
     ) -> None:
         self.config = config
         self.fatal: list[BaseException] = []
@@ -163,6 +168,7 @@ class Part:
             machine=self.replica,
             options=config.raft,
             on_fatal=self.fatal.append,
+            knows=knows,
         )
         self.service = LeaseService(
             config=config,
@@ -212,6 +218,7 @@ class Cluster:
             for node_id, port in ports.items()
         }
         free_bytes = self._options.pop("free_bytes", None)
+        knows = self._options.pop("knows", {})
         for node_id in self.ids:
             peers = {}
             for other in self.ids:
@@ -228,7 +235,7 @@ class Cluster:
                 members=members,
                 **({"raft": QUICK, "leases": Leases(ttl_min_ms=TTL_MS)} | self._options),
             )
-            self.parts[node_id] = Part(config, peers, free_bytes)
+            self.parts[node_id] = Part(config, peers, free_bytes, knows.get(node_id, (OWN.tag, OWN.software)))
         for part in self.parts.values():
             await part.start()
 
@@ -274,7 +281,8 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(directory: Path, nodes: int = 1, **options: Any) -> AsyncIterator[Cluster]:
-    """A cluster that serves; `options` are sections of the configuration, and `free_bytes`."""
+    """A cluster that serves; `options` are sections of the configuration, `free_bytes`, and `knows`:
+    what nodes of other versions say of themselves, by id."""
     running = Cluster(directory, nodes, options)
     try:
         await running.start()

@@ -17,6 +17,7 @@ from tenure_cluster.raft import Raft, RaftOptions, mitigations
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
+from tenure_cluster.service.versions import OWN
 from tenure_cluster.settings import Admission, Calls, Config, Http, Leases, Member, Peer
 
 PEER_PORT = 7700
@@ -122,6 +123,7 @@ class SimNode:
             options=self._options,
             on_fatal=lambda error: self._on_fatal(self, error),
             on=self._on,
+            knows=(OWN.tag, OWN.software),
         )
         service = LeaseService(
             config=self._config,

@@ -81,6 +81,8 @@ LEADER_CALL: Final = ("quota", "overloaded", "no_leader", "no_quorum", "shutting
 """Codes that every call to the replicated state can meet."""
 WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
 """Codes that every call that changes the replicated state can meet."""
+NEWER_CALL: Final = ("mixed_versions",)
+"""Codes that a call can meet, as long as nodes run that don't know it."""
 
 _KEY = "payment/security/42"
 _LEASE = "$response.body#/lease/"
@@ -502,7 +504,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=credential_requests.CreateCredentialRequest,
         source="body",
         replies={200: (credential_replies.CredentialReply,)},
-        problems=(*WRITE_CALL, "quota"),
+        problems=(*WRITE_CALL, *NEWER_CALL, "quota"),
         example={"name": "agent-a", "tenant": "default", "rights": ["acquire", "commit"], "prefixes": ["a/"]},
         links={
             200: (
@@ -525,7 +527,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=credential_requests.RotateCredentialRequest,
         source="body",
         replies={200: (credential_replies.CredentialReply,)},
-        problems=(*WRITE_CALL, "no_credential"),
+        problems=(*WRITE_CALL, *NEWER_CALL, "no_credential"),
         example={"credential_id": "x3Kc0Zr9Qm1t", "overlap_ms": 3600000},
     ),
     Route(
@@ -538,7 +540,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=credential_requests.ListCredentialsRequest,
         source="query",
         replies={200: (credential_replies.CredentialsReply,)},
-        problems=(*LEADER_CALL,),
+        problems=(
+            *LEADER_CALL,
+            *NEWER_CALL,
+        ),
     ),
     Route(
         method="DELETE",
@@ -555,7 +560,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         source="query",
         path_field="credential_id",
         replies={200: (credential_replies.RevokedReply,)},
-        problems=(*WRITE_CALL, "no_credential"),
+        problems=(*WRITE_CALL, *NEWER_CALL, "no_credential"),
     ),
     Route(
         method="GET",
@@ -567,7 +572,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=credential_requests.ListTenantsRequest,
         source="query",
         replies={200: (credential_replies.TenantsReply,)},
-        problems=(*LEADER_CALL,),
+        problems=(
+            *LEADER_CALL,
+            *NEWER_CALL,
+        ),
     ),
     Route(
         method="POST",
@@ -583,7 +591,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=credential_requests.SetQuotaRequest,
         source="body",
         replies={200: (credential_replies.QuotaReply,)},
-        problems=(*WRITE_CALL, "quota"),
+        problems=(*WRITE_CALL, *NEWER_CALL, "quota"),
         example={"tenant": "build", "leases_max": 1000, "operations_per_s": 100},
     ),
     Route(
@@ -597,7 +605,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         source="query",
         path_field="tenant",
         replies={200: (credential_replies.QuotaReply,)},
-        problems=(*WRITE_CALL,),
+        problems=(
+            *WRITE_CALL,
+            *NEWER_CALL,
+        ),
     ),
     Route(
         method="GET",

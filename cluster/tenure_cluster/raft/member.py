@@ -37,7 +37,8 @@ class Raft:
     """One member of the cluster. All methods belong to the thread of the event loop that ran `start`.
 
     `on`: the mitigations (mitigations.py); only tests leave some out. `tls`: without it peers are believed
-    who they say they are. `on_fatal` is called once if this
+    who they say they are. `knows`: the highest number of what `machine` can apply and the version of the
+    program, which peers are told. `on_fatal` is called once if this
     node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold. Nothing
     leaves the node after that.
     """
@@ -56,6 +57,7 @@ class Raft:
         on_fatal: Callable[[BaseException], None],
         on: frozenset[str] = mitigations.ALL,
         tls: PeerTls | None = None,
+        knows: tuple[int, str] = (0, ""),
     ) -> None:
         if node_id not in members:
             raise ValueError(f"node {node_id!r} is not among the members {sorted(members)}")
@@ -98,6 +100,7 @@ class Raft:
             outbox_bytes_max=2 * options.transfer_window_bytes + 2 * options.frame_bytes_max,
             user=self._pump,
             tls=tls,
+            knows=knows,
         )
 
     @property
@@ -291,6 +294,11 @@ class Raft:
             return None
         self._transport.send(peer_id, frame(wire.Payload(payload)))
         return epoch
+
+    def told_by(self, peer: str) -> tuple[int, str] | None:
+        """What the peer said last of what its state machine can apply; None if it has not been heard of since
+        this node was started."""
+        return self._transport.told_by(peer)
 
     # -- views
 

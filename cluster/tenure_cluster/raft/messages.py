@@ -40,6 +40,11 @@ class Hello(_Message, frozen=True, tag=1):
     epoch: Natural
     members: Annotated[list[Name], msgspec.Meta(max_length=64)]
     """All members that the dialling node knows of, itself among them, in the order of names."""
+    knows: Natural = 0
+    """The highest number of what its state machine can apply, which only its user understands; 0 if it does
+    not say."""
+    software: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The version of its program, for people."""
 
 
 class Welcome(_Message, frozen=True, tag=2):

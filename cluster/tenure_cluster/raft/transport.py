@@ -78,7 +78,9 @@ class Transport:
         outbox_bytes_max: int,
         user: TransportUser,
         tls: PeerTls | None = None,
+        knows: tuple[int, str] = (0, ""),
     ) -> None:
+        self._knows = knows
         self.user = user
         self.frame_bytes_max = frame_bytes_max
         self.outbox_bytes_max = outbox_bytes_max
@@ -235,7 +237,13 @@ class Transport:
             self.incarnation,
             epoch,
             self._members,
+            *self._knows,
         )
+
+    def told_by(self, peer: str) -> tuple[int, str] | None:
+        """What the peer said in its last greeting that it knows; None if it has not greeted yet."""
+        greeting = self._greetings.get(peer)
+        return None if greeting is None else (greeting.knows, greeting.software)
 
     def link_changed(self, link: Dialled) -> None:
         if link.up:

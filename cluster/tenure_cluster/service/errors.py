@@ -63,6 +63,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "no_leader": (503, "No leader is known"),
     "no_quorum": (503, "The leader cannot reach a quorum"),
     "shutting_down": (503, "The server is shutting down"),
+    "mixed_versions": (503, "Not every node knows this yet"),
     "outcome_unknown": (504, "The outcome is unknown"),
 }
 """code -> (HTTP status, title)"""

@@ -45,12 +45,14 @@ from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.replies import ClusterReply, MemberBody, NodesReply, OwnBody
 from tenure_cluster.service.requests import (
     BATCH_OPERATIONS,
+    OPERATIONS,
     AbandonRequest,
     AcquireRequest,
     EventsRequest,
     Request,
 )
 from tenure_cluster.service.validation import BATCH_MAX, check
+from tenure_cluster.service.versions import BASE, Kept, Versions
 from tenure_cluster.service.watch import Subscription, Watches
 from tenure_cluster.service.watch_log import EventLog
 from tenure_cluster.service.watch_messages import Encoder
@@ -66,7 +68,7 @@ PAUSE_S: Final = 0.05
 GIVE_UPS_MAX: Final = 2_000
 """Abandons under way for callers who are gone. Beyond it an acquire is left to end at its TTL."""
 
-_NOT_EXECUTED: Final = frozenset({"overloaded", "no_leader", "no_quorum", "shutting_down"})
+_NOT_EXECUTED: Final = frozenset({"overloaded", "no_leader", "no_quorum", "shutting_down", "mixed_versions"})
 """Codes that promise that nothing was executed, and so can't end a call with an unknown attempt behind it."""
 
 
@@ -107,6 +109,7 @@ class LeaseService:
         wall_ms: Callable[[], int],
         free_bytes: Callable[[], int],
         on_crash: Callable[[BaseException], None],
+        kept_versions: Kept | None = None,
     ) -> None:
         """`mint` draws an unguessable id, `free_bytes` measures the data directory's file system; `on_crash`
         is told when a part of the service has failed in a way that it can't go on from."""
@@ -117,7 +120,8 @@ class LeaseService:
         self._on_crash = on_crash
         self.admission = Admission(config.admission)
         self.leadership = Leadership(raft, config.calls.leader_waiters_max)
-        self.proposer = Proposer(raft, mint, wall_ms)
+        self.versions = Versions(raft, config.node_id, lambda: config.members, kept_versions)
+        self.proposer = Proposer(raft, mint, wall_ms, self.versions.refusal)
         self.polls = Polls(raft, replica, self.proposer, self.admission)
         self.reader = Reader(raft, replica, self.proposer, on_crash)
         self.quotas = Quotas(
@@ -190,6 +194,8 @@ class LeaseService:
         or elsewhere.
         """
         refusal = self._refusal(request)
+        if refusal is None and operation not in OPERATIONS:
+            refusal = self.versions.refusal(BASE + 1)  # an older leader would not understand the question
         if refusal is not None:
             return refusal
         if getattr(request, "consistency", "") == "stale":

@@ -38,6 +38,7 @@ from tenure_cluster.service.requests import (
     UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
+from tenure_cluster.service.versions import NEWER
 
 Settled: TypeAlias = object
 """A result of the state machine, or a Problem or NoAnswer if the command did not get that far."""
@@ -47,14 +48,26 @@ Then: TypeAlias = Callable[[Settled], None]
 class Proposer:
     """Stamps, encodes and proposes. `pending` counts what was proposed and has not come back."""
 
-    def __init__(self, raft: Raft, mint: Callable[[], str], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        raft: Raft,
+        mint: Callable[[], str],
+        wall_ms: Callable[[], int],
+        held_back: Callable[[int], Problem | None] = lambda tag: None,
+    ) -> None:
+        """`held_back` says why a command with this tag can't be proposed yet; see versions.py."""
         self._raft = raft
+        self._held_back = held_back
         self._mint = mint
         self._wall_ms = wall_ms
         self.pending = 0
 
     def propose(self, command: AnyCommand, then: Then) -> None:
         """Propose `command` now. `then` is called exactly once, perhaps before this returns."""
+        tag = NEWER.get(type(command))
+        if tag is not None and (refusal := self._held_back(tag)) is not None:
+            then(refusal)
+            return
         self.pending += 1
 
         def settled(outcome: RaftOutcome) -> None:

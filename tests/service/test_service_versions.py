@@ -1,0 +1,165 @@
+"""Nodes of two versions side by side: what a member would have to stop at is not proposed."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from service_cluster import TENANT, acquired, cluster, request, until
+
+from tenure_cluster.service import proposals
+from tenure_cluster.service.credential_replies import CredentialReply, QuotaReply
+from tenure_cluster.service.credential_requests import (
+    CreateCredentialRequest,
+    EntrustRequest,
+    ListCredentialsRequest,
+    SetQuotaRequest,
+)
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.replies import RenewedReply
+from tenure_cluster.service.requests import OPERATIONS
+from tenure_cluster.service.versions import BASE, NEWER, OLD, OWN, Knows, VersionFile, Versions
+
+ENTRUST = EntrustRequest(
+    asked=CreateCredentialRequest(name="n", rights=["observe"]), credential_id="c", digest=bytes(32)
+)
+
+
+class Told:
+    """What of consensus is asked for."""
+
+    def __init__(self, *, empty: bool = True, **words: tuple[int, str]) -> None:
+        self.started_empty = empty
+        self.words = words
+
+    def told_by(self, peer: str) -> tuple[int, str] | None:
+        return self.words.get(peer)
+
+
+def versions(told: Told, kept: VersionFile | None = None) -> Versions:
+    return Versions(told, "n1", lambda: ["n1", "n2", "n3"], kept, Knows(20, "2.0"))
+
+
+def test_what_was_there_from_the_beginning_is_never_held_back() -> None:
+    assert versions(Told(empty=False, n2=(0, ""))).refusal(BASE) is None
+
+
+def test_a_command_waits_for_the_member_that_knows_least() -> None:
+    told = Told(n2=(18, "1.8"), n3=(20, "2.0"))
+    asked = versions(told)
+    assert asked.refusal(18) is None
+    refusal = asked.refusal(19)
+    assert refusal is not None
+    assert (refusal.code, refusal.status, refusal.extra["nodes"]) == ("mixed_versions", 503, ["n2"])
+    assert "n2 runs version 1.8" in refusal.detail
+    assert refusal.retry_after_s
+    told.words["n2"] = (21, "2.1")
+    assert asked.refusal(19) is None
+
+
+def test_no_member_is_asked_for_more_than_this_node_knows_itself() -> None:
+    refusal = versions(Told(n2=(40, "4.0"), n3=(40, "4.0"))).refusal(21)
+    assert refusal is not None
+    assert refusal.extra["nodes"] == ["n1"]
+
+
+def test_a_member_that_says_nothing_is_of_an_older_version() -> None:
+    refusal = versions(Told(n2=(0, ""), n3=(20, "2.0"))).refusal(BASE + 1)
+    assert refusal is not None
+    assert "n2 runs an older version" in refusal.detail
+
+
+def test_a_member_never_heard_of_counts_as_this_node_in_a_new_cluster_alone() -> None:
+    assert versions(Told()).refusal(20) is None
+    refusal = versions(Told(empty=False)).refusal(BASE + 1)
+    assert refusal is not None
+    assert refusal.extra["nodes"] == ["n2", "n3"]
+
+
+def test_last_words_outlive_the_process(tmp_path: Path) -> None:
+    file = VersionFile(tmp_path / "versions.json")
+    versions(Told(n2=(17, "1.7"), n3=(20, "2.0"), n4=(20, "2.0")), file).refresh()
+    after = versions(Told(empty=False), VersionFile(tmp_path / "versions.json"))
+    assert (after.of("n2"), after.of("n3"), after.of("n4")) == (Knows(17, "1.7"), Knows(20, "2.0"), OLD)
+    # Who is no member any more is forgotten, and whoever comes back with another version says so.
+    changed = versions(Told(empty=False, n2=(0, "")), file)
+    changed.refresh()
+    assert VersionFile(tmp_path / "versions.json").load()["n2"] == OLD
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"n2": 3}', b'{"n2": {"tag": "x", "software": ""}}'])
+def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "versions.json").write_bytes(content)
+    assert VersionFile(tmp_path / "versions.json").load() == {}
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    VersionFile(tmp_path / "none" / "versions.json").save({"n2": OLD})
+    assert "could not be written" in caplog.text
+
+
+def test_batches_and_streams_need_no_newer_command() -> None:
+    """They are proposed without being looked at one by one."""
+    names = {command.__name__ for command in NEWER}
+    builders = [proposals._COMMANDS[shape] for shape in OPERATIONS.values() if shape in proposals._COMMANDS]
+    assert len(builders) > 10
+    for builder in builders:
+        assert names.isdisjoint(inspect.getsource(builder).replace("(", " ").split()), builder
+
+
+async def test_beside_an_older_node_nothing_new_is_proposed_and_everything_else_is(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3, knows={"n2": (0, "")}) as running:
+        leader, follower = await running.leader(), await running.follower()
+        tags: list[int] = []
+        for part in running.parts.values():
+            part.replica.on_applied = lambda commands, results, events: tags.extend(
+                type(command).__struct_config__.tag  # type: ignore[misc]
+                for command in commands
+            )
+
+        def heard() -> bool:
+            return all(
+                part.raft.told_by("n2") is not None for name, part in running.parts.items() if name != "n2"
+            )
+
+        await until(heard, "the word of n2")
+        newer = [part for part in (leader, follower) if part.node_id != "n2"]
+        for part in newer:
+            for operation, asked in [
+                ("entrust", ENTRUST),
+                ("set_quota", SetQuotaRequest(tenant="t", leases_max=1)),
+                ("list_credentials", ListCredentialsRequest()),
+            ]:
+                refused = await part.service.call(operation, TENANT, asked)
+                assert isinstance(refused, Problem), (operation, refused)
+                assert (refused.code, refused.extra["node"]) == ("mixed_versions", "n2")
+        lease = await acquired(follower, "job")
+        renewed = await leader.service.call("renew", TENANT, request("renew", lease_id=lease.lease_id))
+        assert isinstance(renewed, RenewedReply)
+        assert tags
+        assert max(tags) <= BASE
+
+
+async def test_as_soon_as_all_know_it_it_is_proposed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        other = await running.follower()
+        leader = await running.leader()
+
+        async def says(knows: tuple[int, str]) -> None:
+            """As after a start with another version."""
+            other.raft._transport._knows = knows
+            for link in running.around(other):
+                link.cut()
+            running.heal()
+            await until(lambda: leader.raft.told_by(other.node_id) == knows, "the word of the other")
+
+        await says((BASE + 1, "1.1"))
+        refused = await leader.service.call("set_quota", TENANT, SetQuotaRequest(tenant="t", leases_max=1))
+        assert isinstance(refused, Problem)
+        assert refused.code == "mixed_versions"
+        made = await leader.service.call("entrust", TENANT, ENTRUST)
+        assert isinstance(made, CredentialReply), "that one it knows"
+        await says((OWN.tag, OWN.software))
+        done = await leader.service.call("set_quota", TENANT, SetQuotaRequest(tenant="t", leases_max=1))
+        assert isinstance(done, QuotaReply)
