@@ -17,6 +17,7 @@ import msgspec
 from tenure_cluster.raft.types import RaftOptions
 from tenure_cluster.settings import (
     Admission,
+    Audit,
     Auth,
     Calls,
     Config,
@@ -70,6 +71,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "calls": Calls,
     "admission": Admission,
     "quotas": Quotas,
+    "audit": Audit,
     "watch": Watch,
     "metrics": Metrics,
     "log": Log,

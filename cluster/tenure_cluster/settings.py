@@ -163,6 +163,17 @@ class Quotas(_Section, frozen=True, kw_only=True):
     """Longest TTL, beside leases.ttl_max_ms. At least ttl_min_ms, or 0."""
 
 
+class Audit(_Section, frozen=True, kw_only=True):
+    """[audit]: how much is kept of who did what: refused calls, broken leases, refused commits, changes of
+    credentials and quotas. The leader's counts, so all nodes should have the same."""
+
+    records_max: int = 10_000
+    """Records kept; the oldest go first. 0: nothing is recorded. About 500 bytes of memory each, at most
+    100,000."""
+    keep_ms: int = 30 * 86_400_000
+    """How long a record is kept, in cluster time: it stands still while no node leads. At least a minute."""
+
+
 class Watch(_Section, frozen=True, kw_only=True):
     """[watch]: who follows what happens, and how far back a node remembers it."""
 
@@ -222,6 +233,7 @@ class Config(_Section, frozen=True, kw_only=True):
     calls: Calls = Calls()
     admission: Admission = Admission()
     quotas: Quotas = Quotas()
+    audit: Audit = Audit()
     watch: Watch = Watch()
     metrics: Metrics = Metrics()
     log: Log = Log()
@@ -400,6 +412,9 @@ def _relation_faults(config: Config) -> list[str]:
         ("calls.timeout_ms", config.calls.timeout_ms, "the least possible", 100),
         ("admission.pending_max", config.admission.pending_max, "the least possible", 10),
         ("admission.polls_max", config.admission.polls_max, "the least possible", 1),
+        ("audit.records_max", config.audit.records_max, "none", 0),
+        ("the most possible", limits.AUDIT_RECORDS_MAX, "audit.records_max", config.audit.records_max),
+        ("audit.keep_ms", config.audit.keep_ms, "the least possible", 60_000),
         ("watch.history_events", config.watch.history_events, "the least possible", 1_000),
         ("metrics.tenants_max", config.metrics.tenants_max, "the least possible", 0),
         ("watch.watchers_max", config.watch.watchers_max, "the least possible", 0),

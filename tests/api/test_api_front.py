@@ -47,7 +47,9 @@ class Service:
         self.elsewhere = ["http://n1:7601"]
         self.readiness = Readiness(True, "")
 
-    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Reply | Problem:
+    async def call(
+        self, operation: str, tenant: str, request: Request, actor: str = "", origin: str = ""
+    ) -> Reply | Problem:
         self.calls.append((operation, tenant, request))
         if isinstance(self.next, Exception):
             raise self.next
@@ -61,7 +63,7 @@ class Service:
         return self.next
 
     async def batch(
-        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = "", origin: str = ""
     ) -> list[Reply | Problem]:
         return [await self.call(operation, tenant, request) for operation, request in operations]
 

@@ -62,9 +62,9 @@ COMMANDS: dict[str, Any] = {
 
 
 def command_of(plain: Row) -> Any:
-    """The machine's command for a model's command."""
+    """The machine's command for a model's command. The model knows nothing of who asks and from where."""
     kind = COMMANDS[plain["op"]]
-    fields = {name: plain[name] for name in kind.__struct_fields__}
+    fields = {name: plain[name] for name in kind.__struct_fields__ if name in plain}
     if "items" in fields:
         fields["items"] = [commands.ExpireItem(**item) for item in fields["items"]]
     if fields.get("progress") is not None:

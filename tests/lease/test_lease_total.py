@@ -14,13 +14,16 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model_compare import COMMANDS, command_of
+from model_compare import command_of
 from model_lease import Model
 from model_scripts import STEP_BYTES, Writer
 from msgspec.structs import replace
 
 from tenure_cluster.lease import commands, results, snapshot
+from tenure_cluster.lease.audit_trail import Noted
+from tenure_cluster.lease.credentials import CredentialResult
 from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.quota import QuotaResult
 
 NUMBERS = [0, 1, -1, 2, 500, 5_000, 2**31, 2**53 - 1, 2**53, 2**63 - 1, -(2**63)]
 TEXTS = ["", "acme", "k1", "k2", "s1", "l1", "q1", "ann", "a\x00b", "\n", "ä" * 300, "0:q1", "2:s1q1"]
@@ -58,10 +61,18 @@ def wild(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 stamps = st.one_of(st.sampled_from([0, 1, 5_000, 2**40, -5, -(2**63)]), st.integers(0, 2**53))
 wild_histories = st.lists(
     st.one_of(
-        st.tuples(stamps, st.one_of([wild(kind) for kind in COMMANDS.values()])),
+        st.tuples(stamps, st.one_of([wild(kind) for kind in typing.get_args(commands.AnyCommand)])),
         st.binary(min_size=STEP_BYTES, max_size=STEP_BYTES),
     ),
     max_size=60,
+)
+
+
+RESULTS = (
+    *typing.get_args(results.Result),
+    *typing.get_args(CredentialResult),
+    *typing.get_args(QuotaResult),
+    Noted,
 )
 
 
@@ -79,7 +90,7 @@ class Pair:
 
     def apply(self, at_ms: int, command: commands.Command) -> None:
         applied = self.machine.apply(at_ms, command)
-        assert isinstance(applied.result, typing.get_args(results.Result))
+        assert isinstance(applied.result, RESULTS)
         assert applied == self.replica.apply(at_ms, commands.decode(commands.encode(command)))
         self.machine.check()
 

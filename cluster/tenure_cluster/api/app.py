@@ -31,7 +31,7 @@ from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
 from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.api.tls_site import TlsSite
-from tenure_cluster.auth.gate import EVERYBODY, Caller, Gate
+from tenure_cluster.auth.gate import Caller, Gate
 from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
 from tenure_cluster.service.errors import Problem
 
@@ -205,9 +205,9 @@ class HttpFront:
         if isinstance(found, Unrouted):
             return refusal(found.problem, answer_format, found.headers)
         endpoint, rest = found
-        caller = EVERYBODY
+        caller = connection.anybody
         if self._gate is not None:
-            allowed = await self._caller(self._gate, request, endpoint.route)
+            allowed = await self._caller(self._gate, request, endpoint.route, connection)
             if isinstance(allowed, Problem):
                 return refusal(allowed, answer_format, _CHALLENGE if allowed.status == 401 else b"")
             caller = allowed
@@ -223,7 +223,8 @@ class HttpFront:
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
             return refusal(asked, answer_format)
-        if caller is not EVERYBODY and (refused := authorize.key_refusal(caller, asked)) is not None:
+        if caller.prefixes and (refused := authorize.key_refusal(caller, asked)) is not None:
+            authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
             return refusal(refused, answer_format)
         long = isinstance(endpoint, LongEndpoint)
         if not long and not endpoint.ends_with_connection(asked):
@@ -246,17 +247,25 @@ class HttpFront:
         finally:
             connection.cancel_when_lost = None
 
-    async def _caller(self, gate: Gate, request: web.BaseRequest, route: Route) -> Caller | Problem:
+    async def _caller(
+        self, gate: Gate, request: web.BaseRequest, route: Route, connection: Connection
+    ) -> Caller | Problem:
         """On whose behalf a route is asked for, and whether that is enough for it. Before anything of the
         body is read."""
         if route.access == "open" or route.operation in self._open:
-            return EVERYBODY
+            return connection.anybody
         headers = request.headers.getall(hdrs.AUTHORIZATION, ())
         shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
-        caller = gate.caller(shown) or await gate.caller_in_time(shown)
-        if caller is None:
-            return authorize.UNAUTHENTICATED
-        return authorize.right_refusal(caller, route.operation) or caller
+        origin = connection.origin
+        caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
+        refused = authorize.UNAUTHENTICATED
+        if caller is not None:
+            lacking = authorize.right_refusal(caller, route.operation)
+            if lacking is None:
+                return caller
+            refused = lacking
+        authorize.tell(self._service, refused, route.operation, caller or connection.anybody)
+        return refused
 
     def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
         headers = request.headers

@@ -8,8 +8,9 @@ among the caller's own, and so answered like any id that is not known.
 from collections.abc import Callable
 from typing import Any, Final
 
+from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.routes import ROUTES, Access
-from tenure_cluster.auth.gate import EVERYBODY, Caller
+from tenure_cluster.auth.gate import Caller
 from tenure_cluster.service import requests
 from tenure_cluster.service.errors import Problem
 
@@ -74,8 +75,25 @@ def key_refusal(caller: Caller, request: Any) -> Problem | None:
     return None
 
 
-def refusal(caller: Caller, operation: str, request: Any) -> Problem | None:
-    """None if the caller may ask this."""
-    if caller is EVERYBODY:
+def refusal(service: LeasePort, caller: Caller, operation: str, request: Any) -> Problem | None:
+    """None if the caller may ask this. That it may not is told to the audit."""
+    if not caller.credential_id:
         return None
-    return right_refusal(caller, operation) or key_refusal(caller, request)
+    refused = right_refusal(caller, operation) or key_refusal(caller, request)
+    if refused is not None:
+        tell(service, refused, operation, caller, request)
+    return refused
+
+
+def tell(service: LeasePort, refused: Problem, operation: str, caller: Caller, request: Any = None) -> None:
+    """Have a refusal recorded. Of a call whose body was not looked at the keys are not known."""
+    named = _KEYS.get(type(request))
+    keys = [key for _, key in named(request)] if named is not None else []
+    service.refused(
+        refused,
+        operation,
+        tenant=caller.tenant if caller.credential_id else "",
+        actor=caller.credential_id,
+        origin=caller.origin,
+        key=next((key for key in keys if not caller.may_touch(key)), keys[0] if keys else ""),
+    )

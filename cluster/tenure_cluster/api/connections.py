@@ -22,8 +22,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from tenure_cluster.api.limits import DROPS_PER_SWEEP_MAX, READ_BUFFER_BYTES, SWEEP_PERIOD_S, HttpLimits
+from tenure_cluster.auth.gate import EVERYBODY, Caller
 
 _log = logging.getLogger("tenure.api")
 
@@ -38,7 +40,7 @@ _REFUSALS_LOG_PERIOD_S: Final = 60.0
 class Connection(web.RequestHandler):
     """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
 
-    __slots__ = ("_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost", "on_writable")
+    __slots__ = ("_anybody", "_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost", "on_writable")
 
     def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
         super().__init__(
@@ -53,6 +55,7 @@ class Connection(web.RequestHandler):
         self._table = table
         self._state: int | None = None
         self._bytes_behind = False
+        self._anybody: Caller | None = None
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
         self.cancel_when_lost: asyncio.Task[Any] | None = None
         """The task of a request that is of no use to anybody once this connection is gone."""
@@ -113,6 +116,19 @@ class Connection(web.RequestHandler):
             table = self._table.reading if self._bytes_behind else self._table.idle
             table[self] = self._loop.time()
             self._state = state
+
+    @property
+    def origin(self) -> str:
+        """The address of the other end, a proxy's where there is one."""
+        name = self._wire.get_extra_info("peername") if self._wire is not None else None
+        return str(name[0]) if name else ""
+
+    @property
+    def anybody(self) -> Caller:
+        """Whoever asks over it, where nobody is asked who it is."""
+        if self._anybody is None:
+            self._anybody = replace(EVERYBODY, origin=self.origin)
+        return self._anybody
 
     def abort(self) -> None:
         """Close at once, dropping whatever was not sent."""

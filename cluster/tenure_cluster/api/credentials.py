@@ -28,7 +28,9 @@ class _SecretEndpoint(Endpoint):
     async def _answer(
         self, operation: str, request: Any, secret: str, caller: Caller, answer_format: Format
     ) -> Answer:
-        reply = await self._service.call(operation, caller.tenant, request, caller.credential_id)
+        reply = await self._service.call(
+            operation, caller.tenant, request, caller.credential_id, caller.origin
+        )
         if isinstance(reply, Problem):
             return refusal(reply, answer_format)
         assert isinstance(reply, CredentialReply)

@@ -90,7 +90,7 @@ class _OperationEndpoint(Endpoint):
         self._statuses = {reply: status for status, group in route.replies.items() for reply in group}
 
     async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
-        reply = await self._call(self._operation, caller.tenant, request, caller.credential_id)
+        reply = await self._call(self._operation, caller.tenant, request, caller.credential_id, caller.origin)
         if type(reply) is Problem:
             return refusal(reply, answer_format)
         return success(self._statuses[type(reply)], reply, answer_format)
@@ -122,11 +122,11 @@ class _BatchEndpoint(Endpoint):
         refusals = {
             place: refused
             for place, (name, asked) in enumerate(operations)
-            if (refused := authorize.refusal(caller, name, asked)) is not None
+            if (refused := authorize.refusal(self._service, caller, name, asked)) is not None
         }
         places = [place for place in range(len(operations)) if place not in refusals]
         allowed = operations if not refusals else [operations[place] for place in places]
-        answers = await self._service.batch(caller.tenant, allowed, caller.credential_id)
+        answers = await self._service.batch(caller.tenant, allowed, caller.credential_id, caller.origin)
         if refusals:
             asked_at = dict(zip(places, enumerate(answers), strict=True))
             answers = [

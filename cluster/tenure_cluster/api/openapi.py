@@ -86,6 +86,7 @@ def build(version: str) -> dict[str, Any]:
             {"name": "events", "description": "What happens, as it happens."},
             {"name": "cluster", "description": "Nodes and their state."},
             {"name": "credentials", "description": "Who may ask for what."},
+            {"name": "audit", "description": "Who did what, and what was refused."},
         ],
         "paths": paths,
         "components": {"schemas": schemas, "headers": _HEADERS, "securitySchemes": _SECURITY_SCHEMES},

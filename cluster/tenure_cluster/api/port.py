@@ -24,14 +24,17 @@ class Readiness(Protocol):
 class LeasePort(Protocol):
     """The use cases of one node, whichever node leads."""
 
-    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Reply | Problem:
-        """Execute one operation of ``requests.ALL_OPERATIONS`` on behalf of ``actor``, a credential.
+    async def call(
+        self, operation: str, tenant: str, request: Request, actor: str = "", origin: str = ""
+    ) -> Reply | Problem:
+        """Execute one operation of ``requests.ALL_OPERATIONS`` on behalf of ``actor``, a credential,
+        which asks from the address ``origin``.
 
         Cancellation says that the caller's connection is gone: a queued acquire is then abandoned.
         """
 
     async def batch(
-        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = "", origin: str = ""
     ) -> list[Reply | Problem]:
         """Execute operations in one round and answer each, in order."""
 
@@ -41,8 +44,14 @@ class LeasePort(Protocol):
         operations: Sequence[tuple[str, Request]],
         answered: Answered,
         actor: str = "",
+        origin: str = "",
     ) -> Frame:
         """Execute operations that came together and don't wait, each answered on its own."""
+
+    def refused(
+        self, problem: Problem, operation: str, *, tenant: str, actor: str, origin: str, key: str
+    ) -> None:
+        """Hear that the front has refused a call by itself, for want of a right."""
 
     def leave(self, frame: Frame) -> None:
         """Nobody wants the answers of a frame any more."""

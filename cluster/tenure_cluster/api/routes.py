@@ -3,91 +3,22 @@
 A call takes all its fields from one place: a POST from its body, a GET or DELETE from its path and query.
 """
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final
 
-import msgspec
-
-from tenure_cluster.lease.credentials import Right
-from tenure_cluster.service import credential_replies, credential_requests, replies, requests
+from tenure_cluster.api.admin_routes import ADMIN_ROUTES
+from tenure_cluster.api.route import ANY_CALL as ANY_CALL
+from tenure_cluster.api.route import BODY_CALL as BODY_CALL
+from tenure_cluster.api.route import GUARDED_CALL as GUARDED_CALL
+from tenure_cluster.api.route import LEADER_CALL, WRITE_CALL
+from tenure_cluster.api.route import Access as Access
+from tenure_cluster.api.route import Link as Link
+from tenure_cluster.api.route import Route as Route
+from tenure_cluster.service import replies, requests
 from tenure_cluster.service.watch_messages import EventBody
-
-Source: TypeAlias = Literal["body", "query", "nothing"]
-Struct: TypeAlias = type[msgspec.Struct]
-Access: TypeAlias = Right | Literal["open", "any"]
-"""A right; or `any`: a valid credential with whatever right, as for calls whose parts are looked at one by
-one; or `open`: nothing."""
-
-
-class Link(msgspec.Struct, frozen=True):
-    """What an answer can be used for: fields of another call, as runtime expressions of OpenAPI."""
-
-    operation: str
-    fields: dict[str, str]
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One call."""
-
-    method: Literal["GET", "POST", "DELETE"]
-    path: str
-    """A template: at most one ``{name}``, always last, which takes the rest of the path, slashes included."""
-    operation: str
-    """Name of the service's operation, or of the front's own for the calls that it answers itself."""
-    access: Access
-    """What its caller must have, once credentials are asked for. It has no default: a route that says nothing
-    of it can't be made."""
-    summary: str
-    description: str = ""
-    tag: Literal["leases", "guards", "sessions", "events", "cluster", "credentials"]
-    request: Struct | None = None
-    source: Source = "nothing"
-    path_field: str | None = None
-    """The request's field that ``{name}`` fills."""
-    replies: dict[int, tuple[Struct, ...]]
-    text: str | None = None
-    """Media type of a body that is neither JSON nor MessagePack."""
-    streamed: tuple[str, Struct] | None = None
-    """Media type of a body that does not end, and what its parts are."""
-    problems: tuple[str, ...]
-    """Codes that the call can meet, beside those that any call of its source can."""
-    example: dict[str, Any] | None = None
-    """A request body."""
-    links: dict[int, tuple[Link, ...]] = {}
-    """By status of the answer."""
-
-    @property
-    def prefix(self) -> str:
-        """The fixed part of the path."""
-        return self.path.partition("{")[0]
-
-    @property
-    def long(self) -> bool:
-        """Whether its answer goes on until one of the two sides ends it."""
-        return self.streamed is not None or 101 in self.replies
-
-    @property
-    def parameter(self) -> str | None:
-        """Name of the path's parameter."""
-        return self.path.partition("{")[2].removesuffix("}") or None
-
-
-ANY_CALL: Final = ("invalid", "internal")
-"""Codes that every call can meet."""
-GUARDED_CALL: Final = ("unauthenticated", "forbidden")
-"""Codes that every call can meet that needs a credential."""
-BODY_CALL: Final = ("too_large", "unsupported_media_type")
-"""Codes that every call with a body can meet."""
-LEADER_CALL: Final = ("quota", "overloaded", "no_leader", "no_quorum", "shutting_down", "out_of_range")
-"""Codes that every call to the replicated state can meet."""
-WRITE_CALL: Final = (*LEADER_CALL, "outcome_unknown")
-"""Codes that every call that changes the replicated state can meet."""
-NEWER_CALL: Final = ("mixed_versions",)
-"""Codes that a call can meet, as long as nodes run that don't know it."""
 
 _KEY = "payment/security/42"
 _LEASE = "$response.body#/lease/"
 _SESSION = "$response.body#/session/session_id"
-_CREDENTIAL = "$response.body#/credential/credential_id"
 _GRANTED_LINKS = (
     Link("renew", {"lease_id": f"{_LEASE}lease_id"}),
     Link("release", {"lease_id": f"{_LEASE}lease_id"}),
@@ -489,127 +420,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         replies={200: (replies.ClusterReply,)},
         problems=(),
     ),
-    Route(
-        method="POST",
-        path="/v1/credentials",
-        operation="create_credential",
-        access="admin",
-        summary="Make a credential",
-        description=(
-            "`bearer` in the answer is what its holder shows in `Authorization: Bearer`. It is told once and "
-            "kept nowhere: the cluster knows a digest of it. An answer that is lost leaves a credential that "
-            "nobody can use; find it in the list and revoke it."
-        ),
-        tag="credentials",
-        request=credential_requests.CreateCredentialRequest,
-        source="body",
-        replies={200: (credential_replies.CredentialReply,)},
-        problems=(*WRITE_CALL, *NEWER_CALL, "quota"),
-        example={"name": "agent-a", "tenant": "default", "rights": ["acquire", "commit"], "prefixes": ["a/"]},
-        links={
-            200: (
-                Link("rotate_credential", {"credential_id": _CREDENTIAL}),
-                Link("revoke_credential", {"credential_id": _CREDENTIAL}),
-            )
-        },
-    ),
-    Route(
-        method="POST",
-        path="/v1/credentials/rotate",
-        operation="rotate_credential",
-        access="admin",
-        summary="Give a credential a new secret",
-        description=(
-            "The present secret stays valid for `overlap_ms` beside the new one; with 0 it is over at once, "
-            "and so are those of earlier rotations. The lifetime begins anew."
-        ),
-        tag="credentials",
-        request=credential_requests.RotateCredentialRequest,
-        source="body",
-        replies={200: (credential_replies.CredentialReply,)},
-        problems=(*WRITE_CALL, *NEWER_CALL, "no_credential"),
-        example={"credential_id": "x3Kc0Zr9Qm1t", "overlap_ms": 3600000},
-    ),
-    Route(
-        method="GET",
-        path="/v1/credentials",
-        operation="list_credentials",
-        access="admin",
-        summary="Credentials, without their secrets",
-        tag="credentials",
-        request=credential_requests.ListCredentialsRequest,
-        source="query",
-        replies={200: (credential_replies.CredentialsReply,)},
-        problems=(
-            *LEADER_CALL,
-            *NEWER_CALL,
-        ),
-    ),
-    Route(
-        method="DELETE",
-        path="/v1/credentials/{id}",
-        operation="revoke_credential",
-        access="admin",
-        summary="Take a credential away",
-        description=(
-            "Its bearer is refused from now on, at a node that lags behind as soon as it knows. What it "
-            "holds ends by its TTL. The last credential with the right `admin` is kept."
-        ),
-        tag="credentials",
-        request=credential_requests.RevokeCredentialRequest,
-        source="query",
-        path_field="credential_id",
-        replies={200: (credential_replies.RevokedReply,)},
-        problems=(*WRITE_CALL, *NEWER_CALL, "no_credential"),
-    ),
-    Route(
-        method="GET",
-        path="/v1/tenants",
-        operation="list_tenants",
-        access="admin",
-        summary="Tenants, what they have and what they may have",
-        tag="credentials",
-        request=credential_requests.ListTenantsRequest,
-        source="query",
-        replies={200: (credential_replies.TenantsReply,)},
-        problems=(
-            *LEADER_CALL,
-            *NEWER_CALL,
-        ),
-    ),
-    Route(
-        method="POST",
-        path="/v1/quotas",
-        operation="set_quota",
-        access="admin",
-        summary="Set what a tenant may have",
-        description=(
-            "The whole of it: what is left out has no bound. A tenant that has more already keeps that, and "
-            "its renewals and releases are never refused for it."
-        ),
-        tag="credentials",
-        request=credential_requests.SetQuotaRequest,
-        source="body",
-        replies={200: (credential_replies.QuotaReply,)},
-        problems=(*WRITE_CALL, *NEWER_CALL, "quota"),
-        example={"tenant": "build", "leases_max": 1000, "operations_per_s": 100},
-    ),
-    Route(
-        method="DELETE",
-        path="/v1/quotas/{tenant}",
-        operation="reset_quota",
-        access="admin",
-        summary="Let a tenant have what the configuration says",
-        tag="credentials",
-        request=credential_requests.ResetQuotaRequest,
-        source="query",
-        path_field="tenant",
-        replies={200: (credential_replies.QuotaReply,)},
-        problems=(
-            *WRITE_CALL,
-            *NEWER_CALL,
-        ),
-    ),
+    *ADMIN_ROUTES,
     Route(
         method="GET",
         path="/v1/nodes",

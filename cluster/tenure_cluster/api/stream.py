@@ -130,7 +130,7 @@ class Stream:
             request = stream_frames.decode_body(operation, body)
             if isinstance(request, Problem):
                 self._answer(number, request)
-            elif (refused := authorize.refusal(self._caller, operation, request)) is not None:
+            elif (refused := authorize.refusal(self._service, self._caller, operation, request)) is not None:
                 self._answer(number, refused)
             elif type(request) is EventsRequest:
                 self._watch(number, request)
@@ -158,7 +158,8 @@ class Stream:
             self._answer(numbers[place], outcome)
 
         self._in_flight += left
-        frame = self._service.submit(self._caller.tenant, operations, answered, self._caller.credential_id)
+        caller = self._caller
+        frame = self._service.submit(caller.tenant, operations, answered, caller.credential_id, caller.origin)
         if left:
             self._frames[frame] = None
 
@@ -171,7 +172,10 @@ class Stream:
         async def wait() -> None:
             caller = self._caller
             self._answer(
-                number, await self._service.call("acquire", caller.tenant, request, caller.credential_id)
+                number,
+                await self._service.call(
+                    "acquire", caller.tenant, request, caller.credential_id, caller.origin
+                ),
             )
 
         task = self._loop.create_task(wait())

@@ -37,6 +37,8 @@ class Caller(msgspec.Struct, frozen=True):
     prefixes: tuple[str, ...]
     """What its keys begin with; empty: any."""
     digest: bytes
+    origin: str = ""
+    """The address that it asks from, as this node sees it."""
 
     def may_touch(self, key: str) -> bool:
         """Whether a key, or all that begins with it, is among its own. Exact: nothing is normalised."""
@@ -63,22 +65,22 @@ class Gate:
         self._latecomers = 0
         self.refused = 0
 
-    def caller(self, header: str | None) -> Caller | None:
+    def caller(self, header: str | None, origin: str = "") -> Caller | None:
         """The caller of a request with this Authorization header, None if it shows no valid credential."""
         shown = bearer.of_header(header)
         parts = bearer.parse(shown) if shown is not None else None
-        return None if parts is None else self._find(*parts)
+        return None if parts is None else self._find(*parts, origin)
 
-    async def caller_in_time(self, header: str | None) -> Caller | None:
+    async def caller_in_time(self, header: str | None, origin: str = "") -> Caller | None:
         """As `caller`, but looks again for a moment if the credential may only not have arrived yet."""
-        caller = self.caller(header)
+        caller = self.caller(header, origin)
         parts = bearer.parse(bearer.of_header(header) or "")
         if caller is None and parts is not None and self._may_lag() and self._latecomers < LATECOMERS_MAX:
             self._latecomers += 1
             try:
                 for _ in range(int(LAG_S * LOOKS_PER_S)):
                     await asyncio.sleep(1 / LOOKS_PER_S)
-                    caller = self._find(*parts)
+                    caller = self._find(*parts, origin)
                     if caller is not None:
                         break
             finally:
@@ -88,12 +90,12 @@ class Gate:
 
     def still(self, caller: Caller) -> bool:
         """Whether a caller of before would be told by the same credential now."""
-        if caller is EVERYBODY:
+        if not caller.credential_id:
             return True
         credential = self._credentials().get(caller.credential_id)
         return credential is not None and self._valid(credential, caller.digest)
 
-    def _find(self, credential_id: str, secret: str) -> Caller | None:
+    def _find(self, credential_id: str, secret: str, origin: str) -> Caller | None:
         digest = bearer.digest(secret)
         credential = self._credentials().get(credential_id)
         if credential is None:
@@ -103,7 +105,12 @@ class Gate:
             return None
         prefixes = () if "" in credential.prefixes else tuple(credential.prefixes)
         return Caller(
-            credential.tenant, credential.credential_id, frozenset(credential.rights), prefixes, digest
+            credential.tenant,
+            credential.credential_id,
+            frozenset(credential.rights),
+            prefixes,
+            digest,
+            origin,
         )
 
     def _valid(self, credential: Credential, digest: bytes) -> bool:

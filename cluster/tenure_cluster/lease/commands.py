@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenure_cluster.lease.audit_trail import AuditCommand
 from tenure_cluster.lease.credentials import CredentialCommand
 from tenure_cluster.lease.quota import SetQuota
 from tenure_cluster.lease.types import GuardMode, Key, LeaseId, Mode, RequestId, SessionId, TenantId
@@ -112,6 +113,8 @@ class Break(_Command, frozen=True, tag=6):
     reason: str
     actor: str
     wall_ms: int
+    origin: str = ""
+    """The address that it was asked from, as far as it is known."""
 
 
 class Commit(_Command, frozen=True, tag=7):
@@ -134,6 +137,8 @@ class Commit(_Command, frozen=True, tag=7):
     binary: bool
     digest: str
     wall_ms: int
+    actor: str = ""
+    origin: str = ""
 
 
 class DeleteRecord(_Command, frozen=True, tag=8):
@@ -143,6 +148,8 @@ class DeleteRecord(_Command, frozen=True, tag=8):
     key: Key
     if_revision: int | None
     wall_ms: int
+    actor: str = ""
+    origin: str = ""
 
 
 class OpenSession(_Command, frozen=True, tag=9):
@@ -244,8 +251,9 @@ Command: TypeAlias = (
 )
 """What is asked about leases and what goes with them."""
 
-AnyCommand: TypeAlias = Command | CredentialCommand | SetQuota
-"""Every command of the machine. Those about credentials have tags from 16 to 18, SetQuota has 19."""
+AnyCommand: TypeAlias = Command | CredentialCommand | SetQuota | AuditCommand
+"""Every command of the machine. Those about credentials have tags from 16 to 18, SetQuota has 19, those of
+the audit 20 and 21."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyCommand)

@@ -66,7 +66,8 @@ class Credential(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of the commands. ``actor`` is the id of the credential that asks; empty if none was needed."""
+    """Base of the commands. ``actor`` is the id of the credential that asks; empty if none was needed.
+    ``origin`` is the address that it was asked from."""
 
 
 class CreateCredential(_Command, frozen=True, tag=16):
@@ -82,6 +83,7 @@ class CreateCredential(_Command, frozen=True, tag=16):
     first: bool
     actor: str
     wall_ms: int
+    origin: str = ""
 
 
 class RevokeCredential(_Command, frozen=True, tag=17):
@@ -90,6 +92,7 @@ class RevokeCredential(_Command, frozen=True, tag=17):
     credential_id: str
     actor: str
     wall_ms: int
+    origin: str = ""
 
 
 class RotateCredential(_Command, frozen=True, tag=18):
@@ -101,6 +104,7 @@ class RotateCredential(_Command, frozen=True, tag=18):
     overlap_ms: int
     actor: str
     wall_ms: int
+    origin: str = ""
 
 
 CredentialCommand: TypeAlias = CreateCredential | RevokeCredential | RotateCredential

@@ -7,7 +7,7 @@ fault of a caller.
 
 from typing import NoReturn
 
-from tenure_cluster.lease import credentials, limits
+from tenure_cluster.lease import audit_trail, credentials, limits
 from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
@@ -56,7 +56,7 @@ def check_state(table: LeaseTable) -> None:
     _check_records(table)
     _check_memories(table)
     _check_sets(table)
-    fault = credentials.faults(table.credentials)
+    fault = credentials.faults(table.credentials) or audit_trail.faults(table.audit, table.time_ms)
     if fault:
         _broken(fault)
 
@@ -65,6 +65,9 @@ def check_indexes(table: LeaseTable) -> None:
     """Check that every derived lookup is what the primary state yields."""
     if table.usage != count_usage(table):
         _broken("the counts of what tenants have differ from the state")
+    fault = audit_trail.derived_faults(table.audit)
+    if fault:
+        _broken(fault)
     derived = build_indexes(table)
     for name in derived.__slots__:
         if name == "queues":

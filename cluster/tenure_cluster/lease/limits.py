@@ -150,3 +150,21 @@ SECRETS_MAX: Final = 4
 
 QUOTAS_MAX: Final = 10_000
 """Most tenants that have a quota of their own."""
+
+AUDIT_RECORDS_MAX: Final = 100_000
+"""Most records of the audit that can be kept."""
+
+AUDIT_DETAIL_CHARS_MAX: Final = 1_024
+"""Beyond so many characters what is said in a record is cut."""
+
+AUDIT_NOTES_MAX: Final = 100
+"""Most notes of one entry."""
+
+AUDIT_REPEAT_MS: Final = 60_000
+"""For how long a refusal that comes again is counted before that is told."""
+
+AUDIT_REPEATS_MAX: Final = 1_000
+"""Most different refusals that are counted at once."""
+
+AUDIT_SWEEP_MAX: Final = 50
+"""Most records of the audit that one command tells or forgets because of their time."""

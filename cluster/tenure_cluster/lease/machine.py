@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tenure_cluster.lease import auditing
 from tenure_cluster.lease.acquiring import abandon, acquire, claim
+from tenure_cluster.lease.audit_trail import Noted
 from tenure_cluster.lease.commands import (
     Abandon,
     Acquire,
@@ -53,7 +55,7 @@ __all__ = ["Applied", "InvariantBroken", "LeaseMachine"]
 class Applied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one command came to."""
 
-    result: Result | CredentialResult | QuotaResult
+    result: Result | CredentialResult | QuotaResult | Noted
     events: list[Event]
 
 
@@ -61,7 +63,7 @@ def _tick(_step: Step, _asked: Tick) -> Result:
     return Done(0)
 
 
-_HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | QuotaResult]]] = {
+_HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | QuotaResult | Noted]]] = {
     Acquire: acquire,
     Claim: claim,
     Renew: renew,
@@ -78,6 +80,7 @@ _HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | Qu
     Park: park,
     Unpark: unpark,
     **HANDLERS,
+    **auditing.HANDLERS,
 }
 
 
@@ -95,7 +98,13 @@ class LeaseMachine:
             table.time_ms = at_ms
         step = Step(table, table.time_ms, command.wall_ms)
         sweep(step)
-        return Applied(_HANDLERS[type(command)](step, command), step.events)
+        audit = table.audit
+        if audit.due_ms <= step.now_ms:
+            auditing.sweep_audit(step)
+        result = _HANDLERS[type(command)](step, command)
+        if audit.on:
+            auditing.observe(step, command, result)
+        return Applied(result, step.events)
 
     def check(self) -> None:
         """Verify every invariant of the state and that the indexes agree with it. Takes time in

@@ -47,6 +47,7 @@ class SetQuota(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=19):
     quota: Quota | None
     actor: str
     wall_ms: int
+    origin: str = ""
 
 
 class QuotaIs(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tenure_cluster.lease.audit_trail import AuditChain, AuditRecord, AuditRepeat, same
 from tenure_cluster.lease.credentials import Credential
 from tenure_cluster.lease.holding import EMPTY_METADATA
 from tenure_cluster.lease.indexes import SessionRef, waiter_ref
@@ -29,11 +30,11 @@ from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
 
 FORMAT: Final = "tenure-lease-table"
-VERSION: Final = 3
-"""2 has sets of keys, 3 credentials and quotas. A table without both is written as one of version 2, which
-nodes of the version before can read as well."""
+VERSION: Final = 4
+"""2 has sets of keys, 3 credentials and quotas, 4 the audit. A table without what came later is written as
+one of an earlier version, 2 at least, which nodes of the version before can read as well."""
 
-_SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13}
+_SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13, 4: 16}
 """How many sections a version has."""
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -53,6 +54,9 @@ _ROW_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "sets": KeySet,
     "credentials": Credential,
     "quotas": TenantQuota,
+    "audit_chain": AuditChain,
+    "audit_records": AuditRecord,
+    "audit_repeats": AuditRepeat,
 }
 """The sections in their order, each with the type of its rows."""
 
@@ -91,7 +95,9 @@ def dump(table: LeaseTable) -> Iterator[bytes]:
 
 def _version_of(table: LeaseTable) -> int:
     """The lowest version that can say all of the table, 2 at least."""
-    return VERSION if table.credentials or table.quotas else 2
+    if table.audit_chain:
+        return VERSION
+    return 3 if table.credentials or table.quotas else 2
 
 
 def _sections(version: int) -> list[str]:
@@ -195,8 +201,9 @@ class _Loader:
     def add(self, section: str, rows: list[Any]) -> None:
         """Add rows of one section. Sections come in the order in which they were dumped."""
         self.counts[section] += len(rows)
-        for row in rows:
-            _share(row, "tenant", self._tenants.setdefault(row.tenant, row.tenant))
+        if "tenant" in _ROW_TYPES[section].__struct_fields__:
+            for row in rows:
+                _share(row, "tenant", self._tenants.setdefault(row.tenant, row.tenant))
         getattr(self, f"_add_{section}")(rows)
 
     def _add_tenants(self, rows: list[Tenant]) -> None:
@@ -255,6 +262,15 @@ class _Loader:
 
     def _add_quotas(self, rows: list[TenantQuota]) -> None:
         self.table.quotas.update((row.tenant, row) for row in rows)
+
+    def _add_audit_chain(self, rows: list[AuditChain]) -> None:
+        self.table.audit_chain.update(enumerate(rows))
+
+    def _add_audit_records(self, rows: list[AuditRecord]) -> None:
+        self.table.audit_records.update((record.seq, record) for record in rows)
+
+    def _add_audit_repeats(self, rows: list[AuditRepeat]) -> None:
+        self.table.audit_repeats.update((same(repeat.note), repeat) for repeat in rows)
 
     def _add_ended(self, rows: list[EndedLease]) -> None:
         for ended in rows:

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.audit_trail import AuditTrail
 from tenure_cluster.lease.commands import ExpireItem
 from tenure_cluster.lease.credentials import Credential
 from tenure_cluster.lease.deadlines import Deadlines
@@ -83,6 +84,9 @@ class LeaseTable:
         self.sets: dict[WaiterRef, KeySet] = {}
         self.credentials: dict[str, Credential] = {}
         self.quotas: dict[TenantId, TenantQuota] = {}
+        self.audit = AuditTrail()
+        self.audit_chain, self.audit_records = self.audit.chain, self.audit.records
+        self.audit_repeats = self.audit.repeats
         self.ended: Memory[LeaseRef, EndedLease] = Memory(attrgetter("ended_ms"), limits.ENDED_LEASES_MAX)
         self.expired_sessions: Memory[SessionRef, ExpiredSession] = Memory(
             attrgetter("ended_ms"), limits.ENDED_LEASES_MAX
@@ -389,6 +393,7 @@ class LeaseTable:
         """Build indexes and calendars from the primary state."""
         self.indexes = build_indexes(self)
         self.usage = count_usage(self)
+        self.audit.rebuild()
         self.deadlines = Deadlines(self)
         self.deadlines.rebuild()
 

@@ -41,8 +41,10 @@ _CREDENTIAL_SHARES: Final = {
     "list_tenants": 0.4,
     "set_quota": 0.75,
     "reset_quota": 0.75,
+    "list_audit": 0.4,
+    "note_audit": 0.75,
 }
-"""The same for operations on credentials and tenants."""
+"""The same for operations on credentials, tenants and the audit."""
 
 _NEED_SPACE: Final = {"acquire": 1.0, "open_session": 1.0, "commit": 0.5, "break": 0.5, "delete_record": 0.5}
 """The part of admission.disk_reserve_bytes that must be free for an operation that isn't listed last."""

@@ -11,8 +11,10 @@ from typing import Any, Final, cast
 from msgspec import UNSET, UnsetType
 
 from tenure_cluster.lease import results
+from tenure_cluster.lease.audit_trail import Noted
 from tenure_cluster.lease.types import LeaseLife, Session
 from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.audit_messages import NotedReply
 from tenure_cluster.service.credential_answers import CREDENTIAL_ANSWERS
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import (
@@ -343,6 +345,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.TokensExhausted: lambda result, ask, now_ms: Problem(
         "quota", "the tenant's fencing tokens are used up"
     ),
+    Noted: lambda result, ask, now_ms: NotedReply(),
     **CREDENTIAL_ANSWERS,
 }
 """Every result that an operation of the API can meet. Done is for Expire and Tick, which nobody calls."""

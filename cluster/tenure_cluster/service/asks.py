@@ -34,6 +34,7 @@ READS: Final = frozenset(
         "get_session",
         "list_credentials",
         "list_tenants",
+        "list_audit",
     }
 )
 """Operations that only look: answered after a read barrier, never proposed."""
@@ -41,7 +42,7 @@ READS: Final = frozenset(
 _ALWAYS_IDEMPOTENT: Final = (
     READS
     | {"renew", "release", "abandon", "handover", "park", "unpark"}
-    | {"entrust", "replace_secret", "revoke_credential", "set_quota", "reset_quota"}
+    | {"entrust", "replace_secret", "revoke_credential", "set_quota", "reset_quota", "note_audit"}
 )
 
 
@@ -49,16 +50,25 @@ class Ask:
     """An operation with its tenant. An acquire always has a request_id here, the caller's or one minted for
     it."""
 
-    __slots__ = ("actor", "operation", "remember", "request", "sent", "tenant")
+    __slots__ = ("actor", "operation", "origin", "remember", "request", "sent", "tenant")
 
     def __init__(
-        self, operation: str, tenant: str, request: Request, *, remember: bool = True, actor: str = ""
+        self,
+        operation: str,
+        tenant: str,
+        request: Request,
+        *,
+        remember: bool = True,
+        actor: str = "",
+        origin: str = "",
     ) -> None:
         self.operation = operation
         self.tenant = tenant
         self.request = request
         self.actor = actor
         """The id of the credential that asks; empty where none is needed."""
+        self.origin = origin
+        """The address that it asks from; empty for what the cluster asks by itself."""
         self.remember = remember
         """False for an acquire whose caller gave no request_id, and so can't ask for it again."""
         self.sent = False

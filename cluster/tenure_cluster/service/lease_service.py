@@ -29,6 +29,7 @@ from tenure_cluster.service import reads
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
+from tenure_cluster.service.audit import AuditOffice
 from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
@@ -140,10 +141,20 @@ class LeaseService:
         self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
+        self.audit = AuditOffice(
+            raft,
+            replica,
+            self.proposer,
+            self.versions,
+            config.audit,
+            wall_ms,
+            lambda request: self.call("note_audit", "", request),
+        )
         self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission, self.quotas)
         self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
         self._give_ups: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
+        self._auditing: asyncio.Task[None] | None = None
         self._closing = False
 
         self.leadership.listeners.append(self._role_changed)
@@ -158,6 +169,8 @@ class LeaseService:
         self.leadership.refresh()
         self._reaping = asyncio.get_running_loop().create_task(self.reaper.run())
         self._reaping.add_done_callback(self._reaper_ended)
+        self._auditing = asyncio.get_running_loop().create_task(self.audit.run(), name="audit")
+        self._auditing.add_done_callback(self._reaper_ended)
 
     async def stop(self) -> None:
         """Answer what waits, refuse what comes, and return when every call has its answer or a second is
@@ -176,14 +189,16 @@ class LeaseService:
         self._under_way.settle_all()
         await self.reader.stop()
         await self._nodes.stop()
-        tasks = [task for task in (self._reaping, *self._give_ups) if task is not None]
+        tasks = [task for task in (self._reaping, self._auditing, *self._give_ups) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def call(self, operation: str, tenant: str, request: Request, actor: str = "") -> Answer:
+    async def call(
+        self, operation: str, tenant: str, request: Request, actor: str = "", origin: str = ""
+    ) -> Answer:
         """Have one operation of requests.ALL_OPERATIONS answered. `actor` is the id of the credential that
-        asks, empty where none is needed; the tenant is the credential's.
+        asks, empty where none is needed; the tenant is the credential's. `origin` is where it asks from.
 
         Never raises for anything that the caller sent: refusals and failures are Problems, and
         `outcome_unknown` alone says that the operation may have been executed.
@@ -200,7 +215,7 @@ class LeaseService:
             return refusal
         if getattr(request, "consistency", "") == "stale":
             return self._read_stale(Ask(operation, tenant, request))
-        ask = self._ask(operation, tenant, request, actor)
+        ask = self._ask(operation, tenant, request, actor, origin)
         call = _Call(asyncio.get_running_loop().time(), ask.wait_ms, self._config.calls.timeout_ms / 1000)
         try:
             [outcome] = await self._attempt([ask], call)
@@ -213,7 +228,7 @@ class LeaseService:
         return outcome
 
     async def batch(
-        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = ""
+        self, tenant: str, operations: Sequence[tuple[str, Request]], actor: str = "", origin: str = ""
     ) -> list[Answer]:
         """Have several operations of requests.BATCH_OPERATIONS proposed together, in order, and answered in
         order.
@@ -233,7 +248,7 @@ class LeaseService:
             for position, (operation, request) in enumerate(operations)
         ]
         asks = {
-            position: self._ask(operation, tenant, request, actor)
+            position: self._ask(operation, tenant, request, actor, origin)
             for position, (operation, request) in enumerate(operations)
             if answers[position] is None
         }
@@ -252,6 +267,7 @@ class LeaseService:
         operations: Sequence[tuple[str, Request]],
         answered: Answered,
         actor: str = "",
+        origin: str = "",
     ) -> Frame:
         """As `call`, for operations that came together and don't wait: without a task for each, and those
         that change something in one entry of the log.
@@ -268,7 +284,7 @@ class LeaseService:
             elif operation in READS and getattr(request, "consistency", "") == "stale":
                 answered(place, self._read_stale(Ask(operation, tenant, request)))
             else:
-                asks[place] = self._ask(operation, tenant, request, actor)
+                asks[place] = self._ask(operation, tenant, request, actor, origin)
 
         def go_on(ask: Ask, outcome: NoAnswer) -> asyncio.Task[Answer]:
             return loop.create_task(self._persist(ask, outcome, _Call(started, 0, timeout_s)))
@@ -287,6 +303,12 @@ class LeaseService:
         else:
             frame.set_result([NoAnswer.NOT_EXECUTED])
         return frame
+
+    def refused(
+        self, problem: Problem, operation: str, *, tenant: str, actor: str, origin: str, key: str
+    ) -> None:
+        """The front has refused a call by itself."""
+        self.audit.refused(problem, operation, tenant=tenant, actor=actor, origin=origin, key=key)
 
     def leave(self, frame: Frame) -> None:
         """Nobody wants the answers of a frame any more: its acquires are given up as in `call`."""
@@ -430,11 +452,11 @@ class LeaseService:
             return Problem("invalid", "an acquire in a batch can't wait: wait_ms must be 0", {"path": path})
         return self._refusal(request)
 
-    def _ask(self, operation: str, tenant: str, request: Request, actor: str) -> Ask:
+    def _ask(self, operation: str, tenant: str, request: Request, actor: str, origin: str) -> Ask:
         if isinstance(request, AcquireRequest) and request.request_id is None:
             named = msgspec.structs.replace(request, request_id=self._mint())
-            return Ask(operation, tenant, named, remember=False, actor=actor)
-        return Ask(operation, tenant, request, actor=actor)
+            return Ask(operation, tenant, named, remember=False, actor=actor, origin=origin)
+        return Ask(operation, tenant, request, actor=actor, origin=origin)
 
     async def _attempt(self, asks: list[Ask], call: _Call) -> list[Outcome]:
         """Try once, here or at the leader, and answer for each how it went."""

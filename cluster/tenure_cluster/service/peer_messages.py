@@ -33,6 +33,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag=1):
     tenant: str
     items: list[AskedItem]
     actor: str = ""
+    origin: str = ""
 
 
 class AnsweredItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -86,7 +87,7 @@ class BadMessage(Exception):
 
 def encode_asked(number: int, term: int, tenant: str, asks: list[Ask]) -> bytes:
     items = [AskedItem(ask.operation, ask.remember, _encoder.encode(ask.request)) for ask in asks]
-    return _encoder.encode(Asked(number, term, tenant, items, asks[0].actor))
+    return _encoder.encode(Asked(number, term, tenant, items, asks[0].actor, asks[0].origin))
 
 
 def encode_answered(number: int, outcomes: list[Outcome]) -> bytes:
@@ -134,7 +135,14 @@ def asks_of(message: Asked) -> list[Ask]:
     if not 0 < len(message.items) <= OPERATIONS_MAX:
         raise BadMessage(f"{len(message.items)} operations")
     return [
-        Ask(item.operation, message.tenant, _request(item), remember=item.remember, actor=message.actor)
+        Ask(
+            item.operation,
+            message.tenant,
+            _request(item),
+            remember=item.remember,
+            actor=message.actor,
+            origin=message.origin,
+        )
         for item in message.items
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from tenure_cluster.lease import commands
+from tenure_cluster.lease.audit_trail import NoteAudit
 from tenure_cluster.lease.commands import AnyCommand, Command
 from tenure_cluster.lease.credentials import CreateCredential, RevokeCredential, RotateCredential
 from tenure_cluster.lease.quota import Quota, SetQuota
@@ -15,6 +16,7 @@ from tenure_cluster.raft import Applied, NotExecuted, Raft
 from tenure_cluster.raft import Outcome as RaftOutcome
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import Ask, NoAnswer
+from tenure_cluster.service.audit_messages import NoteAuditRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ReplaceSecretRequest,
@@ -225,8 +227,9 @@ def _break(ask: Ask, request: BreakRequest, mint: Callable[[], str], wall_ms: in
         tenant=ask.tenant,
         key=request.key,
         reason=request.reason,
-        actor=ask.actor or ask.tenant,  # without credentials nobody is known more closely than by tenant
+        actor=ask.actor,
         wall_ms=wall_ms,
+        origin=ask.origin,
     )
 
 
@@ -246,12 +249,14 @@ def _commit(ask: Ask, request: CommitRequest, mint: Callable[[], str], wall_ms: 
         binary=request.value_encoding == "base64",
         digest=request.digest or "",
         wall_ms=wall_ms,
+        actor=ask.actor,
+        origin=ask.origin,
     )
 
 
 def _delete_record(ask: Ask, request: DeleteRecordRequest, mint: Callable[[], str], wall_ms: int) -> Command:
     return commands.DeleteRecord(
-        tenant=ask.tenant, key=request.key, if_revision=request.if_revision, wall_ms=wall_ms
+        ask.tenant, request.key, request.if_revision, wall_ms, actor=ask.actor, origin=ask.origin
     )
 
 
@@ -283,6 +288,7 @@ def _entrust(ask: Ask, request: EntrustRequest, mint: Callable[[], str], wall_ms
         first=request.first,
         actor=ask.actor,
         wall_ms=wall_ms,
+        origin=ask.origin,
     )
 
 
@@ -295,20 +301,25 @@ def _replace_secret(
         overlap_ms=request.asked.overlap_ms,
         actor=ask.actor,
         wall_ms=wall_ms,
+        origin=ask.origin,
     )
 
 
 def _revoke(ask: Ask, request: RevokeCredentialRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
-    return RevokeCredential(credential_id=request.credential_id, actor=ask.actor, wall_ms=wall_ms)
+    return RevokeCredential(request.credential_id, ask.actor, wall_ms, ask.origin)
 
 
 def _set_quota(ask: Ask, request: SetQuotaRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
     quota = Quota(*(getattr(request, name) for name in Quota.__struct_fields__))
-    return SetQuota(tenant=request.tenant, quota=quota, actor=ask.actor, wall_ms=wall_ms)
+    return SetQuota(request.tenant, quota, ask.actor, wall_ms, ask.origin)
 
 
 def _reset_quota(ask: Ask, request: ResetQuotaRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
-    return SetQuota(tenant=request.tenant, quota=None, actor=ask.actor, wall_ms=wall_ms)
+    return SetQuota(request.tenant, None, ask.actor, wall_ms, ask.origin)
+
+
+def _note_audit(ask: Ask, request: NoteAuditRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
+    return NoteAudit(request.notes, wall_ms)
 
 
 _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyCommand]]] = {
@@ -329,4 +340,5 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyComm
     RevokeCredentialRequest: _revoke,
     SetQuotaRequest: _set_quota,
     ResetQuotaRequest: _reset_quota,
+    NoteAuditRequest: _note_audit,
 }

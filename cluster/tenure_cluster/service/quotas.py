@@ -29,8 +29,10 @@ from tenure_cluster.service.requests import (
 
 BURST_S: Final = 2.0
 
-NEVER_REFUSED: Final = frozenset({"renew", "release", "abandon", "close_session", "revoke_credential"})
-"""What keeps or gives up what a tenant has."""
+NEVER_REFUSED: Final = frozenset(
+    {"renew", "release", "abandon", "close_session", "revoke_credential", "note_audit"}
+)
+"""What keeps or gives up what a tenant has, and what the cluster asks of itself."""
 
 RETRY_S: Final = 5.0
 """What is told of when to ask again where only the tenant itself can make room."""

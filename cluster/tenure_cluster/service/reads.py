@@ -26,6 +26,8 @@ from tenure_cluster.service.answers import (
     session_body,
 )
 from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.audit import page as audit_page
+from tenure_cluster.service.audit_messages import ListAuditRequest
 from tenure_cluster.service.blockers import View as View
 from tenure_cluster.service.blockers import chain
 from tenure_cluster.service.credential_answers import page, tenants
@@ -195,5 +197,6 @@ _READS: Final[dict[type, Callable[[str, Any, View], Answer]]] = {
     GetRecordRequest: _get_record,
     GetSessionRequest: _get_session,
     ListCredentialsRequest: lambda tenant, request, view: page(view.table.credentials, request),
+    ListAuditRequest: lambda tenant, request, view: audit_page(view.table.audit, request),
     ListTenantsRequest: lambda tenant, request, view: tenants(view.table, request),
 }

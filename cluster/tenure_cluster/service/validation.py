@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
+from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ListCredentialsRequest,
@@ -386,5 +387,10 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     ListCredentialsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
     ListTenantsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
     SetQuotaRequest: _set_quota,
+    ListAuditRequest: lambda request, bounds: (
+        _number("$.after", request.after, 0, limits.SEQ_MAX)
+        or _number("$.limit", request.limit, 1, AUDIT_PAGE_MAX)
+    ),
+    NoteAuditRequest: lambda request, bounds: None,
     ResetQuotaRequest: lambda request, bounds: _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX),
 }
