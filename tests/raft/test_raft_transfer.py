@@ -10,7 +10,7 @@ from raft_testkit import Cluster, Member, cluster_of, eventually
 from tenure_cluster.raft import Applied, NotExecuted, NotLeader, Outcome, RaftError
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.election import Election, Move
-from tenure_cluster.raft.transfer import Transferred, TransferFailed
+from tenure_cluster.raft.transfer import TransferFailed, Transferred
 
 # -- the rules of the election, without time or sockets
 

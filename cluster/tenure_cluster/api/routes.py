@@ -8,7 +8,14 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from tenure_cluster.lease.credentials import Right
-from tenure_cluster.service import credential_replies, credential_requests, replies, requests
+from tenure_cluster.service import (
+    cluster_replies,
+    cluster_requests,
+    credential_replies,
+    credential_requests,
+    replies,
+    requests,
+)
 from tenure_cluster.service.watch_messages import EventBody
 
 Source: TypeAlias = Literal["body", "query", "nothing"]
@@ -598,6 +605,24 @@ ROUTES: Final[tuple[Route, ...]] = (
         path_field="tenant",
         replies={200: (credential_replies.QuotaReply,)},
         problems=(*WRITE_CALL,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/transfer",
+        operation="transfer",
+        access="admin",
+        summary="Let another node lead",
+        description=(
+            "The leader takes in nothing new until the follower has all that it has, and has it elected at "
+            "once. Calls that come meanwhile wait, and are answered by the new leader. If that fails, after "
+            "an election time-out the leader goes on. No lease is shortened by it."
+        ),
+        tag="cluster",
+        request=cluster_requests.TransferRequest,
+        source="body",
+        replies={200: (cluster_replies.TransferredReply,)},
+        problems=(*WRITE_CALL, "no_member", "not_transferred"),
+        example={"to": "n2"},
     ),
     Route(
         method="GET",

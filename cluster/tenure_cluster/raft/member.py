@@ -19,8 +19,8 @@ from tenure_cluster.raft.proposals import Done, DoneAll
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews
-from tenure_cluster.raft.transfer import Transferred
 from tenure_cluster.raft.transfer import Done as TransferDone
+from tenure_cluster.raft.transfer import Transferred
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import (
     NoQuorum,

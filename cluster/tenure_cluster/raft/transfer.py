@@ -38,7 +38,11 @@ class Transferred(msgspec.Struct, frozen=True):
 
 
 class TransferFailed(RaftError):
-    """The office was not handed over; this node leads on, or did not lead."""
+    """The office was not handed over; this node leads on."""
+
+
+class NoSuchMember(TransferFailed):
+    """It was to go to somebody who is not another member."""
 
 
 Done: TypeAlias = Callable[[Transferred | RaftError], None]
@@ -86,7 +90,7 @@ class Transfers:
         elif to == consensus.node_id:
             self._tell(done, Transferred(to, consensus.replica.term))
         elif (why := _why_not(office, linked, to)) is not None:
-            self._tell(done, TransferFailed(why))
+            self._tell(done, why)
         else:
             timeout_s = self._timeout_s
             target = to or _furthest(office, linked, now_s - SILENT_PARTS * timeout_s)
@@ -141,13 +145,13 @@ class Transfers:
         self._tell(order.done, outcome)
 
 
-def _why_not(office: Leadership, linked: list[str], to: str | None) -> str | None:
+def _why_not(office: Leadership, linked: list[str], to: str | None) -> TransferFailed | None:
     if to is not None and to not in office.followers:
-        return f"{to!r} is not another member of this cluster"
+        return NoSuchMember(f"{to!r} is not another member of this cluster")
     if to is not None and to not in linked:
-        return f"there is no link to {to}"
+        return TransferFailed(f"there is no link to {to}")
     if not any(peer in linked for peer in office.followers):
-        return "there is no link to any follower"
+        return TransferFailed("there is no link to any follower")
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
+from tenure_cluster.service.cluster_requests import NODE_ID_BYTES_MAX, TransferRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ListCredentialsRequest,
@@ -387,4 +388,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     ListTenantsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
     SetQuotaRequest: _set_quota,
     ResetQuotaRequest: lambda request, bounds: _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX),
+    TransferRequest: lambda request, bounds: (
+        None if request.to is None else _text("$.to", request.to, 1, NODE_ID_BYTES_MAX)
+    ),
 }
