@@ -27,6 +27,8 @@ def _same(*names: str) -> tuple[Mark, ...]:
 
 CONSENSUS: Final = _same(
     "leader changed",
+    "leader transfer ended: Transferred",
+    "leader transfer ended: TransferFailed",
     "snapshot installed",
     "snapshot restored at a start",
     "torn tail repaired",

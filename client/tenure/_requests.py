@@ -261,6 +261,11 @@ def nodes() -> Request[answers.Nodes]:
     return _read("nodes", answers.Nodes, "/v1/nodes")
 
 
+def transfer(to: str | None) -> Request[answers.Transferred]:
+    path = "/v1/cluster/transfer"
+    return Request("transfer", "POST", path, answers.Transferred, False, body=_present({"to": to}))
+
+
 def create_credential(body: dict[str, Any]) -> Request[answers.NewCredential]:
     path = "/v1/credentials"
     return Request("create_credential", "POST", path, answers.NewCredential, False, body=_present(body))

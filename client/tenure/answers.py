@@ -422,6 +422,13 @@ class Tenant(_Answer, frozen=True, kw_only=True):
     quota: Quota | None = None
 
 
+class Transferred(_Answer, frozen=True, kw_only=True):
+    """``leader`` leads in ``term``; None if the former leader has not heard of a new one yet."""
+
+    leader: str | None
+    term: int
+
+
 class TenantPage(_Answer, frozen=True, kw_only=True):
     """``next`` goes into ``after`` for the next page, or is None on the last."""
 

@@ -37,6 +37,7 @@ from tenure.answers import (
     Released,
     Session,
     Tenant,
+    Transferred,
     Validation,
 )
 from tenure.errors import LeaseLost
@@ -443,3 +444,9 @@ class PlainClient:
         """Every member as it describes itself to the node that is asked: role, lag, disk, version. Needs no
         leader and no quorum; a member that isn't reached within a second is told as such."""
         return await self._calls.ask(_requests.nodes())
+
+    async def transfer(self, to: str | None = None) -> Transferred:
+        """Let another node lead: the one with that name, or one that is up to date. Needs the right `admin`.
+        Raises InvalidRequest if the leader keeps its office, after an election time-out at the latest; if the
+        outcome is unknown, ``cluster`` tells who leads."""
+        return await self._calls.ask(_requests.transfer(to))

@@ -139,6 +139,7 @@ class SyncClient:
     reset_quota = _mirrored(aio.Client.reset_quota)
     cluster = _mirrored(aio.Client.cluster)
     nodes = _mirrored(aio.Client.nodes)
+    transfer = _mirrored(aio.Client.transfer)
 
     def leases(
         self, prefix: str = "", *, owner: str | None = None, page: int | None = None

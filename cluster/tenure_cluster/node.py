@@ -2,7 +2,8 @@
 
     start   certificates -> data directory and its lock -> consensus (recovers, listens, dials) -> service
             -> HTTP front
-    stop    service (polls answered, new calls refused) -> HTTP front -> consensus -> data directory
+    stop    another node leads -> service (polls answered, new calls refused) -> HTTP front -> consensus
+            -> data directory
 
 The front opens last, so nobody can ask before the node can answer, and the service stops first, so that
 whoever waits gets an answer while the front still lives. When something fails that a node must not survive (a
@@ -72,6 +73,9 @@ walk what lives on far too often for that.
 
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
+
+HAND_OVER_S: Final = 1.0
+"""How long a leader that stops waits for another one to lead. All is served meanwhile."""
 
 _log = logging.getLogger("tenure.node")
 
@@ -229,7 +233,8 @@ class Node:
         )
 
     async def stop(self) -> None:
-        """Stop whatever of the node runs. Everything that waits is answered first."""
+        """Stop whatever of the node runs. A leader lets another node lead first, if one can within a second;
+        everything that waits is answered."""
         service, self._service = self._service, None
         front, self._front = self._front, None
         raft, self._raft = self._raft, None
@@ -240,6 +245,8 @@ class Node:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        if raft is not None and await raft.hand_over(HAND_OVER_S):
+            _log.info("node %s has handed its office over", self.config.node_id)
         if service is not None:
             await service.stop()
         if front is not None:

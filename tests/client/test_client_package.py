@@ -15,7 +15,7 @@ import tenure
 from tenure import answers
 from tenure._durations import format_ms, parse_ms
 from tenure_cluster.lease import events
-from tenure_cluster.service import credential_replies, replies, watch_messages
+from tenure_cluster.service import cluster_replies, credential_replies, replies, watch_messages
 
 ERRORS = [
     tenure.LeaseUnavailable(None, detail="d", request_id="x"),
@@ -116,6 +116,7 @@ SAME_ANSWERS = {
     answers.QuotaAnswer: credential_replies.QuotaReply,
     answers.Tenant: credential_replies.TenantBody,
     answers.TenantPage: credential_replies.TenantsReply,
+    answers.Transferred: cluster_replies.TransferredReply,
 }
 
 

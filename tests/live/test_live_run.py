@@ -29,8 +29,8 @@ ON_S = 1.0
 PATIENCE_S = 40.0
 LONGEST_S = 400.0
 
-CANNOT_BE_HAD = {"ring of majorities", "transfer leader"}
-"""By three nodes, and by the product as it is."""
+CANNOT_BE_HAD = {"ring of majorities"}
+"""By three nodes."""
 
 LOOKED_AT = {
     "tokens_are_unique",

@@ -22,6 +22,7 @@ SAMPLES = [
     wire.PreVoteRequest(3, 4, 2),
     wire.PreVote(3, True, 4),
     wire.HigherTerm(9),
+    wire.TimeoutNow(9),
 ]
 
 
@@ -31,7 +32,7 @@ def test_every_message_is_decoded_as_it_was(message: wire.Inbound) -> None:
 
 
 def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
-    assert [msgpack.unpackb(wire.encode(message))[0] for message in SAMPLES] == [4, 6, *range(16, 25)]
+    assert [msgpack.unpackb(wire.encode(message))[0] for message in SAMPLES] == [4, 6, *range(16, 26)]
     assert msgpack.unpackb(wire.encode(wire.Hello(1, "c", "a", "b", 2, 3, ["a"]))) == [
         1,
         1,

@@ -22,6 +22,8 @@ from tenure_cluster.settings import Admission, Calls, Config, Http, Leases, Memb
 
 PEER_PORT = 7700
 CLUSTER = "simulated"
+HAND_OVER_S = 1.0
+"""As node.py has it."""
 RESERVE_SEGMENTS = 4
 """Free space, in segments of the journal, below which nodes take in nothing new."""
 
@@ -160,6 +162,7 @@ class SimNode:
         process.at_death[self] = lambda: None if ended.done() else ended.set_result(None)
 
         async def stop() -> None:
+            await raft.hand_over(HAND_OVER_S)
             await service.stop()
             self.dispatcher = None
             await raft.stop()

@@ -42,9 +42,15 @@ FAULTS = (
     "lost replies",
     "duplicate requests",
     "forced compaction",
+    "leader transfer",
 )
 """Kinds of faults, each a class of faults/."""
 
+
+LATER_FAULTS = ("leader transfer",)
+"""Those that came after the others, and are drawn apart from them: so all else of a seed is what it was."""
+
+LATER_PART = 0.3
 
 HOLDING = (
     "hold",
@@ -114,6 +120,9 @@ class Options:
         The draws have a source of randomness of their own, so that setting one option changes nothing else.
         """
         drawn = cls.draw(random.Random(f"options of {seed}"))
+        later = random.Random(f"later options of {seed}")
+        if later.random() < LATER_PART:
+            drawn = replace(drawn, faults=drawn.faults + LATER_FAULTS)
         return drawn.override(overrides or {})
 
     def override(self, texts: Mapping[str, str]) -> "Options":
@@ -160,7 +169,7 @@ class Options:
     @classmethod
     def _draw_near(cls, rng: random.Random) -> "Options":
         part = rng.choice((0.1, 0.3, 0.5))
-        chosen = tuple(fault for fault in FAULTS if rng.random() < part)
+        chosen = tuple(fault for fault in FAULTS if fault not in LATER_FAULTS and rng.random() < part)
         return cls(
             nodes=5 if rng.random() < 0.25 else 3,
             clients=rng.randint(2, 6),

@@ -5,7 +5,19 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import credentials, leases, passing, queues, records, run, status, tenants, top, watch
+from tenure._cli import (
+    credentials,
+    leases,
+    members,
+    passing,
+    queues,
+    records,
+    run,
+    status,
+    tenants,
+    top,
+    watch,
+)
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -46,6 +58,7 @@ for _command in (
     records.commit,
     records.record,
     status.status,
+    members.transfer,
     credentials.credentials,
     tenants.tenants,
 ):

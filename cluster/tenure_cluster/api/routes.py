@@ -6,6 +6,7 @@ A call takes all its fields from one place: a POST from its body, a GET or DELET
 from typing import Final
 
 from tenure_cluster.api.admin_routes import ADMIN_ROUTES
+from tenure_cluster.api.cluster_routes import CLUSTER_ROUTES
 from tenure_cluster.api.route import ANY_CALL as ANY_CALL
 from tenure_cluster.api.route import BODY_CALL as BODY_CALL
 from tenure_cluster.api.route import GUARDED_CALL as GUARDED_CALL
@@ -421,6 +422,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(),
     ),
     *ADMIN_ROUTES,
+    *CLUSTER_ROUTES,
     Route(
         method="GET",
         path="/v1/nodes",

@@ -2,6 +2,7 @@
 leases."""
 
 from tenure_cluster.raft.member import Raft
+from tenure_cluster.raft.transfer import NoSuchMember, TransferFailed, Transferred
 from tenure_cluster.raft.types import (
     Applied,
     NoQuorum,
@@ -19,6 +20,7 @@ from tenure_cluster.raft.types import (
 __all__ = [
     "Applied",
     "NoQuorum",
+    "NoSuchMember",
     "NotExecuted",
     "NotLeader",
     "Outcome",
@@ -28,5 +30,7 @@ __all__ = [
     "RaftStatus",
     "Role",
     "StateMachine",
+    "TransferFailed",
+    "Transferred",
     "Unknown",
 ]

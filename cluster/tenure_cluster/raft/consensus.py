@@ -90,6 +90,7 @@ class Consensus:
             wire.PreVoteRequest: self._on_pre_vote_request,
             wire.PreVote: self._on_pre_vote,
             wire.HigherTerm: self._on_higher_term,
+            wire.TimeoutNow: self._on_timeout_now,
         }
         quick = mitigations.QUICK_STEP_DOWN in on
         self.replica = Replica(
@@ -170,6 +171,10 @@ class Consensus:
             with self.replica.entered():
                 self._office.replicate(heartbeat=not announce_only, announce=announce_only)
 
+    def hand_over(self, peer: str) -> None:
+        """As leader: have a follower whose log is this node's hold an election at once."""
+        self._early.append((peer, wire.TimeoutNow(self.replica.term)))
+
     def link_up(self, peer: str) -> None:
         """A new connection to `peer` is open."""
         self._linked.add(peer)
@@ -224,7 +229,8 @@ class Consensus:
         if kind == "next_node_idx":
             self._held.append((peer, self._append_reply(message)))
         elif kind == "request_vote":
-            request = wire.VoteRequest(message["term"], message["last_log_index"], message["last_log_term"])
+            term, ordered = message["term"], self._election.is_ordered(message["term"])
+            request = wire.VoteRequest(term, message["last_log_index"], message["last_log_term"], ordered)
             self._held.append((peer, request))
         elif kind == "response_vote":
             self._held.append((peer, wire.Vote(message["term"])))
@@ -309,7 +315,10 @@ class Consensus:
     def _on_vote_request(self, peer: str, message: wire.VoteRequest) -> None:
         # L3: stickiness holds for votes too, or a node that skips pre-votes could still depose a healthy
         # leader.
-        if not self._election.is_sticky(self._clock.monotonic(), self._followed_since_s()):
+        # A leader that hands its office over wants no such loyalty.
+        if message.handed_over or not self._election.is_sticky(
+            self._clock.monotonic(), self._followed_since_s()
+        ):
             request = {
                 "type": "request_vote",
                 "term": message.term,
@@ -340,6 +349,12 @@ class Consensus:
 
     def _on_higher_term(self, peer: str, message: wire.HigherTerm) -> None:
         self._adopt(message.term)
+
+    def _on_timeout_now(self, peer: str, message: wire.TimeoutNow) -> None:
+        if (message.term, peer) == (self.replica.term, self.replica.leader_id):
+            self._election.order(message.term)
+            self.replica.campaign_at(-math.inf)
+            self.replica.tick()
 
     # -- a follower's side of replication
 

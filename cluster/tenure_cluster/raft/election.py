@@ -14,6 +14,9 @@ The exception is the hint of a closed connection. When the leader's connection c
 in all likelihood, so its followers stop being sticky to it and ask for pre-votes at once, the first in the
 order of names before the others, so that they do not split the vote. A wrong hint costs one refused
 question: the other followers still hear their leader.
+
+And the order of the leader itself, which hands its office over (transfer.py): the node so ordered asks for
+votes without pre-votes, and nobody is sticky to a leader that wants to be replaced.
 """
 
 import math
@@ -66,6 +69,7 @@ class Election:
         self._ask_again_s = float("-inf")
         self._voters: set[str] = set()
         self._voters_term = -1
+        self._ordered_term: int | None = None
 
     def _is_majority(self, others: int) -> bool:
         return (others + 1) * 2 > len(self._peers) + 1
@@ -108,8 +112,18 @@ class Election:
 
     # -- the candidate's side
 
+    def order(self, term: int) -> None:
+        """The leader of `term` has told this node to hold an election."""
+        self._ordered_term = term
+
+    def is_ordered(self, term: int) -> bool:
+        """Whether an election for `term` is one that the leader of the term before has ordered."""
+        return self._ordered_term is not None and term == self._ordered_term + 1
+
     def next_move(self, now_s: float, term: int) -> Move:
         """The election timer of this node has run out in `term`."""
+        if self._ordered_term == term:
+            return Move.CAMPAIGN
         if not self._pre_vote or not self._peers:
             return Move.CAMPAIGN
         if self._asked_term == term and self._is_majority(len(self._granted)):

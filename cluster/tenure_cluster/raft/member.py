@@ -19,12 +19,15 @@ from tenure_cluster.raft.proposals import Done, DoneAll
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews
+from tenure_cluster.raft.transfer import Done as TransferDone
+from tenure_cluster.raft.transfer import Transferred
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import (
     NoQuorum,
     NotExecuted,
     NotLeader,
     Outcome,
+    RaftError,
     RaftOptions,
     RaftStatus,
     RefusalReason,
@@ -283,6 +286,28 @@ class Raft:
         """Whether this node leads and its event loop has not stalled since a quorum was last seen to follow
         it."""
         return self._pump.cluster_clock is not None and self._pump.cluster_clock.confirmed
+
+    # -- the office
+
+    def transfer(self, to: str | None, done: TransferDone) -> None:
+        """Hand the office over to a member, or to the one that is furthest; see transfer.py. `done` is called
+        exactly once, perhaps before this returns, after two maximum election timeouts at the latest: with
+        Transferred once another node leads, else with NotLeader or TransferFailed."""
+        now_s = self._clock.monotonic()
+        self._pump.transfers.begin(self._consensus, self._transport.linked(), to, now_s, done)
+        self._pump.kick()
+
+    async def hand_over(self, within_s: float) -> bool:
+        """As a node that is about to stop: if it leads, let another node lead first. Answers whether another
+        one does now; after `within_s` at the latest."""
+        if not self.is_leader():
+            return False
+        ended: asyncio.Future[Transferred | RaftError] = asyncio.get_running_loop().create_future()
+        self.transfer(None, lambda outcome: None if ended.done() else ended.set_result(outcome))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                return isinstance(await ended, Transferred)
+        return False
 
     # -- peers
 

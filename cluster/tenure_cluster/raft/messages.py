@@ -131,9 +131,12 @@ class SnapshotReply(_Message, frozen=True, tag=19):
 
 
 class VoteRequest(_Message, frozen=True, tag=20):
+    """`handed_over`: the leader of the term before has asked for this election (TimeoutNow)."""
+
     term: Natural
     last_index: Natural
     last_term: Natural
+    handed_over: bool = False
 
 
 class Vote(_Message, frozen=True, tag=21):
@@ -164,6 +167,12 @@ class HigherTerm(_Message, frozen=True, tag=24):
     term: Natural
 
 
+class TimeoutNow(_Message, frozen=True, tag=25):
+    """From the leader of `term`: hold an election at once, you shall lead (transfer.py)."""
+
+    term: Natural
+
+
 Consensus = (
     Append
     | AppendReply
@@ -174,6 +183,7 @@ Consensus = (
     | PreVoteRequest
     | PreVote
     | HigherTerm
+    | TimeoutNow
 )
 Greeting = Hello
 Answer = Welcome | Refused | Pong

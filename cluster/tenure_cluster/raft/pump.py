@@ -42,6 +42,7 @@ from tenure_cluster.raft.proposals import Proposals
 from tenure_cluster.raft.read_barrier import ReadBarrier, quorum_number
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews, Snapshots
+from tenure_cluster.raft.transfer import Transfers
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import NotExecuted, NotLeader, RaftOptions, Role, StateMachine
 
@@ -101,6 +102,7 @@ class Pump:
             entry_commands_max=options.entry_commands_max,
         )
         self.reads = ReadBarrier()
+        self.transfers = Transfers(options.election_timeout_max_ms / 1000, self.tell)
         self.snapshots = Snapshots(
             store=store,
             disk=disk,
@@ -164,6 +166,7 @@ class Pump:
             self._timer.cancel()
         self.snapshots.stop()
         self.reads.fail(NotLeader(None))
+        self.transfers.fail(NotLeader(None))
         self.proposals.end_office(NotExecuted("shutting_down"))
         self._answer()
 
@@ -220,6 +223,7 @@ class Pump:
         self._note_office(consensus)
         consensus.tick()
         self._note_office(consensus)
+        self.transfers.advance(consensus, self._observed_s)
         appended = self._append(consensus)
         self._begin_reads(consensus, before, appended)
         self._barrier(consensus)
@@ -230,9 +234,10 @@ class Pump:
             self.reads.advance(answered, consensus.replica.applied_index)
         self._answer()
         self.snapshots.make_if_due()
-        if consensus.behind or (self.proposals.queued and not self.proposals.appended):
+        takes = not self.proposals.appended and not self.transfers.holds
+        if consensus.behind or (self.proposals.queued and takes):
             self.kick()
-        self._wake_by(consensus.due_s())
+        self._wake_by(min(consensus.due_s(), self.transfers.due_s))
 
     def _deliver(self, consensus: Consensus) -> None:
         if not self._inbound:
@@ -250,6 +255,8 @@ class Pump:
     def _append(self, consensus: Consensus) -> bool:
         """One entry of all that is queued, unless one is under way: then the next one grows meanwhile."""
         if not self.proposals.queued or consensus.office is None or self.proposals.appended:
+            return False
+        if self.transfers.holds:
             return False
         taken = self.proposals.take()
         if taken is None:
@@ -374,7 +381,7 @@ class Pump:
         elif gap_s > self._options.election_timeout_min_ms / 2000:
             # L3: after a pause, read what the peers have sent meanwhile before any timer is looked at.
             self._loop.call_later(0.001, self.kick)
-        elif (due_s := consensus.due_s()) < self._observed_s:
+        elif (due_s := min(consensus.due_s(), self.transfers.due_s)) < self._observed_s:
             consensus.heartbeat(announce_only=True)
             self._turn()
             due_s = math.inf
@@ -414,6 +421,7 @@ class Pump:
         standing = replica.standing
         if standing != self._standing:
             self._standing = standing
+            self.transfers.standing_changed(consensus, office_ended=not office)
             if self._listener.on_role is not None:
                 self.tell(self._listener.on_role, replica.role, replica.leader_id, replica.term)
 
@@ -480,6 +488,7 @@ class Pump:
         if self.consensus is None or self.stopped:
             return
         if up:
+            self.transfers.link_up(peer)
             self.consensus.link_up(peer)
             self._send(self.consensus.take_early())
         else:

@@ -12,6 +12,7 @@ from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.handing_over import transfer
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer, Settled
 from tenure_cluster.service.quotas import Quotas
@@ -40,6 +41,9 @@ class Office:
     def execute(self, ask: Ask, done: Done) -> None:
         """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
+        if operation == "transfer":
+            transfer(self._raft, ask, done)
+            return
         if (exceeded := self._quotas.refusal(ask)) is not None:
             done(exceeded)
             return

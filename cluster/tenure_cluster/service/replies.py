@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tenure_cluster.service.audit_messages import AuditReply, NotedReply
+from tenure_cluster.service.cluster_replies import TransferredReply
 from tenure_cluster.service.credential_replies import (
     CredentialReply,
     CredentialsReply,
@@ -348,4 +349,5 @@ Reply: TypeAlias = (
     | TenantsReply
     | AuditReply
     | NotedReply
+    | TransferredReply
 )

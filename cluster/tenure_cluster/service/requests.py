@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from tenure_cluster.lease import limits
 from tenure_cluster.service.audit_messages import AUDIT_OPERATIONS, AuditRequest
+from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS, ClusterRequest
 from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS, CredentialRequest
 
 Key = Annotated[
@@ -254,6 +255,7 @@ Request: TypeAlias = (
     | CloseSessionRequest
     | CredentialRequest
     | AuditRequest
+    | ClusterRequest
 )
 
 OPERATIONS: dict[str, type[msgspec.Struct]] = {
@@ -282,6 +284,7 @@ ALL_OPERATIONS: dict[str, type[msgspec.Struct]] = {
     **OPERATIONS,
     **CREDENTIAL_OPERATIONS,
     **AUDIT_OPERATIONS,
+    **CLUSTER_OPERATIONS,
 }
 """Every operation of the service: what forwarding may name."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
+from tenure_cluster.service.cluster_requests import NODE_ID_BYTES_MAX, TransferRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ListCredentialsRequest,
@@ -393,4 +394,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     ),
     NoteAuditRequest: lambda request, bounds: None,
     ResetQuotaRequest: lambda request, bounds: _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX),
+    TransferRequest: lambda request, bounds: (
+        None if request.to is None else _text("$.to", request.to, 1, NODE_ID_BYTES_MAX)
+    ),
 }

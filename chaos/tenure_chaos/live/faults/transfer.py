@@ -1,12 +1,9 @@
 """The leader hands its office over."""
 
-from typing import TYPE_CHECKING
+import asyncio
 
-from tenure_chaos.live.faults.kind import HERE, Available, Fault
-from tenure_cluster.raft import Raft
-
-if TYPE_CHECKING:
-    from tenure_chaos.live.bench import Bench
+from tenure_chaos.live.cluster import NodeUnreachable
+from tenure_chaos.live.faults.kind import Fault
 
 
 class TransferLeader(Fault):
@@ -15,13 +12,15 @@ class TransferLeader(Fault):
     how_healed = "an office that was handed over stays so"
     lasts_s = (0.2, 0.5)
 
-    @classmethod
-    def available(cls, bench: "Bench") -> Available:
-        # The product hands its office over when it stops (see rolling restart), and has no order for it yet.
-        return HERE if hasattr(Raft, "transfer_leadership") else Available(False, "the product can't yet")
-
     async def inject(self) -> str | None:
-        return None
+        leader = await self.bench.leader()
+        if leader is None or leader.reserved_by:
+            return None
+        try:
+            outcome = await asyncio.to_thread(leader.order, "transfer")
+        except NodeUnreachable:
+            return None
+        return f"{leader.name}: {outcome}"
 
     async def heal(self) -> None:
         """Nothing is to be undone."""

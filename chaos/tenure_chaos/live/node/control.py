@@ -37,6 +37,7 @@ class Control:
             "kill_at": self._kill_at,
             "compact": self._on_loop(self._compact),
             "state": self._on_loop(self._state),
+            "transfer": self._transfer,
         }
         if os.path.exists(path):
             os.unlink(path)
@@ -114,6 +115,14 @@ class Control:
         snapshots = raft._pump.snapshots
         snapshots._entries = max(snapshots._entries, raft._options.snapshot_entries)
         raft._pump.kick()
+
+    def _transfer(self, order: dict[str, Any]) -> str:
+        async def transfer() -> str:
+            ended = self._loop.create_future()
+            self._node.raft.transfer(order.get("to"), ended.set_result)
+            return str(await ended)
+
+        return asyncio.run_coroutine_threadsafe(transfer(), self._loop).result(ANSWER_TIMEOUT_S)
 
     def _state(self) -> dict[str, Any]:
         node = self._node

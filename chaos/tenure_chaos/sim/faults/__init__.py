@@ -46,5 +46,6 @@ KINDS: Final[dict[str, type[Kind]]] = {
         others.LostReplies,
         others.DuplicateRequests,
         others.ForcedCompaction,
+        others.LeaderTransfer,
     )
 }

@@ -71,6 +71,31 @@ class DuplicateRequests(Kind):
         self.client.duplicate_request = self.world.options.duplicate_request
 
 
+class LeaderTransfer(Kind):
+    """The leader is asked to hand its office over: to a member that was named, whether it can take it or not,
+    or to one that is up to date."""
+
+    name = "leader transfer"
+    seconds = (0.0,)
+
+    def begin(self) -> str | None:
+        leader = self.world.leader()
+        if leader is None or leader.raft is None:
+            return None
+        others = [node.name for node in self.scene.nodes if node is not leader]
+        raft, to = leader.raft, self.rng.choice(others) if self.rng.random() < 0.6 else None
+
+        def done(outcome: object) -> None:
+            self.world.count(f"leader transfer ended: {type(outcome).__name__}")
+
+        # As the process: what it schedules from here on has to end with it.
+        self.world.loop.spawn(leader.process, lambda: raft.transfer(to, done))
+        return f"{leader.name} to {to or 'whom it likes'}"
+
+    def heal(self) -> None:
+        """An office that was handed over stays so."""
+
+
 class ForcedCompaction(Kind):
     """One node, or every node, makes a snapshot now and drops what it covers."""
 
