@@ -267,6 +267,8 @@ class EventKind(enum.StrEnum):
     """An acquire waits from now on."""
     QUEUE_LEFT = "queue_left"
     """It does not wait any more and was not granted; ``detail`` says why."""
+    RESTORED = "restored"
+    """The cluster was put back to a backup: every lease of before is over. It has no key."""
     GAP = "gap"
     """No event: what happened up to ``revision`` may have been missed. Look at the state."""
 

@@ -446,7 +446,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             "list the leases first and watch from the `revision` of that list. `bookmark` says how far "
             "everything has been told; `gap` ends a watch whose client was too slow, and says after which "
             "revision to resume; `shutting_down` ends a watch whose node stops; `leader_changed` has no "
-            "place in the order. The kind `restored` is reserved for a cluster that is put back to a backup. "
+            "place in the order. The kind `restored` has no key: the cluster was put back to a backup. "
             "Comments are signs of life."
         ),
         tag="events",

@@ -34,6 +34,7 @@ from tenure_cluster.lease.indexes import (
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Memory, Operation
 from tenure_cluster.lease.overlay import Overlay
 from tenure_cluster.lease.quota import TenantQuota
+from tenure_cluster.lease.restoration import Restoration
 from tenure_cluster.lease.results import Grant
 from tenure_cluster.lease.types import (
     ClusterTime,
@@ -83,6 +84,7 @@ class LeaseTable:
         self.sets: dict[WaiterRef, KeySet] = {}
         self.credentials: dict[str, Credential] = {}
         self.quotas: dict[TenantId, TenantQuota] = {}
+        self.restoration: Restoration | None = None  # of a state that was put back to a backup, for good
         self.ended: Memory[LeaseRef, EndedLease] = Memory(attrgetter("ended_ms"), limits.ENDED_LEASES_MAX)
         self.expired_sessions: Memory[SessionRef, ExpiredSession] = Memory(
             attrgetter("ended_ms"), limits.ENDED_LEASES_MAX
