@@ -44,6 +44,7 @@ from tenure_cluster.raft.log import InconsistentLog
 from tenure_cluster.raft.members_file import MembersDiffer
 from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
+from tenure_cluster.service.backups import Backups
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.systemd import Systemd
@@ -199,6 +200,7 @@ class Node:
             gate=gate,
             draw=secrets.token_bytes,
             metrics_open=config.metrics.open,
+            backup=Backups(config, service, raft, self.replica, self._clock.wall_ms).open,
         )
         if observing is not None:
             observing.front = front

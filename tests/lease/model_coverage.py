@@ -18,7 +18,7 @@ AT_BOUNDS_ONLY = {"QueueFull", "TokensExhausted"}
 """Results that only histories with narrow bounds come to."""
 
 NOT_BY_A_COMMAND = {"restored"}
-"""Reasons and kinds of events that come from outside of the machine: a state that was put back to a backup."""
+"""Reasons and kinds of events that come from outside of the machine: of a state put back to a backup."""
 
 
 def words_of(annotation: Any) -> list[str]:

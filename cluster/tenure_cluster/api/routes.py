@@ -615,6 +615,21 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="GET",
+        path="/v1/cluster/backup",
+        operation="backup",
+        access="admin",
+        summary="The whole state as one file",
+        description=(
+            "Consistent: it has everything that was acknowledged before the call, of all tenants. Its end is a "
+            "checksum, which `tenure backup save` checks. `tenured restore` begins a new cluster with it."
+        ),
+        tag="cluster",
+        replies={200: ()},
+        text="application/octet-stream",
+        problems=(*LEADER_CALL,),
+    ),
+    Route(
+        method="GET",
         path="/livez",
         operation="livez",
         access="open",

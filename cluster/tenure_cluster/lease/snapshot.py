@@ -188,6 +188,14 @@ def _read_header(chunks: Iterator[bytes]) -> _RestoredHeader:
     return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
 
 
+def time_of(chunk: bytes) -> int:
+    """The cluster time of the state that begins with this chunk. Raises SnapshotDamaged."""
+    try:
+        return _read_header(iter([chunk])).time_ms
+    except msgspec.DecodeError as error:
+        raise SnapshotDamaged(f"the header cannot be decoded: {error}") from error
+
+
 class _Loader:
     """Fills a table with decoded rows.
 

@@ -34,6 +34,7 @@ READS: Final = frozenset(
         "get_session",
         "list_credentials",
         "list_tenants",
+        "backup_point",
     }
 )
 """Operations that only look: answered after a read barrier, never proposed."""

@@ -26,6 +26,7 @@ from tenure_cluster.service.answers import (
     session_body,
 )
 from tenure_cluster.service.asks import Answer, Ask
+from tenure_cluster.service.backup_messages import BackupPointReply, BackupPointRequest
 from tenure_cluster.service.blockers import View as View
 from tenure_cluster.service.blockers import chain
 from tenure_cluster.service.credential_answers import page, tenants
@@ -196,4 +197,5 @@ _READS: Final[dict[type, Callable[[str, Any, View], Answer]]] = {
     GetSessionRequest: _get_session,
     ListCredentialsRequest: lambda tenant, request, view: page(view.table.credentials, request),
     ListTenantsRequest: lambda tenant, request, view: tenants(view.table, request),
+    BackupPointRequest: lambda tenant, request, view: BackupPointReply(applied_index=view.applied_index),
 }

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenure_cluster.service.backup_messages import BackupPointReply
 from tenure_cluster.service.credential_replies import (
     CredentialReply,
     CredentialsReply,
@@ -345,4 +346,5 @@ Reply: TypeAlias = (
     | RevokedReply
     | QuotaReply
     | TenantsReply
+    | BackupPointReply
 )

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from tenure_cluster.lease import limits
+from tenure_cluster.service.backup_messages import BackupPointRequest
 from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS, CredentialRequest
 
 Key = Annotated[
@@ -252,6 +253,7 @@ Request: TypeAlias = (
     | GetSessionRequest
     | CloseSessionRequest
     | CredentialRequest
+    | BackupPointRequest
 )
 
 OPERATIONS: dict[str, type[msgspec.Struct]] = {
@@ -276,7 +278,11 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
 }
 """Every operation on leases, guards and sessions by its name: what streams and batches may name."""
 
-ALL_OPERATIONS: dict[str, type[msgspec.Struct]] = {**OPERATIONS, **CREDENTIAL_OPERATIONS}
+ALL_OPERATIONS: dict[str, type[msgspec.Struct]] = {
+    **OPERATIONS,
+    **CREDENTIAL_OPERATIONS,
+    "backup_point": BackupPointRequest,
+}
 """Every operation of the service: what forwarding may name."""
 
 BATCH_OPERATIONS = frozenset(

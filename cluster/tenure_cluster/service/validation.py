@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
+from tenure_cluster.service.backup_messages import BackupPointRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ListCredentialsRequest,
@@ -385,6 +386,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     RevokeCredentialRequest: lambda request, bounds: _id("$.credential_id", request.credential_id),
     ListCredentialsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
     ListTenantsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
+    BackupPointRequest: lambda request, bounds: None,
     SetQuotaRequest: _set_quota,
     ResetQuotaRequest: lambda request, bounds: _text("$.tenant", request.tenant, 1, limits.TENANT_BYTES_MAX),
 }
