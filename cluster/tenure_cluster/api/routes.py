@@ -620,8 +620,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         access="admin",
         summary="The whole state as one file",
         description=(
-            "Consistent: it has everything that was acknowledged before the call, of all tenants. Its end is a "
-            "checksum, which `tenure backup save` checks. `tenured restore` begins a new cluster with it."
+            "Consistent: it has everything that was acknowledged before the call, of all tenants. It ends in "
+            "a checksum, which `tenure backup save` checks. `tenured restore` begins a new cluster with it."
         ),
         tag="cluster",
         replies={200: ()},
