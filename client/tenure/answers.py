@@ -298,6 +298,14 @@ class Event(_Answer, frozen=True, kw_only=True):
         return self.kind in ENDS
 
 
+class SavedBackup(_Answer, frozen=True, kw_only=True):
+    """A backup that is whole and durable. ``sha256`` is of everything but its trailer, which has it too."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
 class Member(_Answer, frozen=True, kw_only=True):
     """``match_index`` and ``lag`` are known on the leader only."""
 

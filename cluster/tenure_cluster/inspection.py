@@ -18,7 +18,7 @@ from tenure_cluster.raft.disk import LOCK_NAME, DiskFile, Done
 from tenure_cluster.raft.log import Entry
 from tenure_cluster.raft.messages import decode_entry
 from tenure_cluster.raft.recovery import SEGMENT_PREFIX, SEGMENT_SUFFIX, Repair, recover
-from tenure_cluster.raft.segment import HEADER_BYTES, decode_header
+from tenure_cluster.raft.segment import decode_header
 from tenure_cluster.raft.snapshot_file import SnapshotInfo, SnapshotStore
 from tenure_cluster.service.replica import Replica
 
@@ -120,8 +120,7 @@ def read_stopped(directory: Path) -> Contents:
     ]
     if not segments:
         raise NothingThere(f"{directory} holds no journal: is it the data directory of a node?")
-    with (directory / segments[0]).open("rb") as file:
-        header = decode_header(segments[0], file.read(HEADER_BYTES))
+    header = decode_header(segments[0], (directory / segments[0]).read_bytes())
     return read_contents(directory, header.cluster_id, header.node_id)
 
 

@@ -1,8 +1,9 @@
 """A new cluster from a backup, and a backup from what a lost cluster left behind. Offline, both.
 
 Restoring makes a node's data directory as if that node had, with all others of the new cluster, just
-installed a snapshot: the backup's state, put back (lease/restoration.py), at the backup's index and term. Every node is
-restored for itself from the same file, and gets the same bytes of state; so they agree from the beginning.
+installed a snapshot: the backup's state, put back (lease/restoration.py), at the backup's index and term.
+Every node is restored for itself from the same file, and gets the same bytes of state; so they agree from the
+beginning.
 
 The directory is written in an order in which a node never starts from a part of it: a snapshot without a
 journal is refused, and the journal comes last.

@@ -185,6 +185,7 @@ def test_the_first_entry_tells_every_tenant_and_no_later_one_does() -> None:
     before.granted("k", "A")
     before.granted("k", "A", tenant="other")
     world = restored(backup(before))
+    assert world.table.has_live_sessions(), "or nobody would tick"
     world.apply(commands.Tick(world.wall_ms))
     assert [(e.tenant, e.kind, e.key) for e in world.events] == [
         (TENANT, "restored", ""),
@@ -194,6 +195,8 @@ def test_the_first_entry_tells_every_tenant_and_no_later_one_does() -> None:
     told = world.events[0]
     granted = world.granted("k", "B").lease
     assert "restored" not in world.kinds()
+    world.release(granted.lease_id)
+    assert not world.table.has_live_sessions()
     assert (granted.token, granted.revision) == (told.token + 1, told.revision + 1)
 
 

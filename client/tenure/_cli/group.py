@@ -5,7 +5,19 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import credentials, leases, passing, queues, records, run, status, tenants, top, watch
+from tenure._cli import (
+    backup,
+    credentials,
+    leases,
+    passing,
+    queues,
+    records,
+    run,
+    status,
+    tenants,
+    top,
+    watch,
+)
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -48,5 +60,6 @@ for _command in (
     status.status,
     credentials.credentials,
     tenants.tenants,
+    backup.backup,
 ):
     cli.add_command(_command)

@@ -14,9 +14,10 @@ cluster issues so many tokens between a backup and its use. But a file can be us
 use must not be repeated, of which the file knows nothing. So the second part follows the wall clock, at 2^20
 a second, which is more than any cluster issues: the first entry of the new log brings the leader's reading of
 it, as every entry does, and with that all nodes settle the same numbers. Until then nothing is granted, for
-there was no entry. It adds up from both what the clock says and what has passed since the backup was made, so
-it rises from use to use even if the backup's own numbers were ahead of the clock. For a clock that was set
-back between two uses of one file there is a floor that the operator gives.
+there was no entry; one comes within a second, since a leader ticks while this is to be settled. It adds up
+from both what the clock says and what has passed since the backup was made, so it rises from use to use even
+if the backup's own numbers were ahead of the clock. For a clock that was set back between two uses of one
+file there is a floor that the operator gives.
 
 The wall clock decides nothing else, and nothing after that entry.
 """

@@ -407,8 +407,8 @@ class LeaseTable:
         return self.deadlines.next_ms()
 
     def has_live_sessions(self) -> bool:
-        """Whether time matters to anybody: while there are sessions, cluster time must go on."""
-        return bool(self.sessions)
+        """Whether time matters to anybody: while there are sessions, and until a restore is settled."""
+        return bool(self.sessions) or (self.restoration is not None and not self.restoration.settled)
 
     def grant_of(self, lease: Lease) -> Grant:
         """A lease with its session."""

@@ -2,9 +2,9 @@
 
 A cluster that is put back to a backup is another cluster, even under the name of the old one: they agree on
 nothing that came after the backup. A node of the old one that was forgotten in some corner may not talk to
-it, and least of all lead it: its log is longer. So the name by which nodes know their cluster, in every greeting,
-journal and snapshot, is the configured one with that of the restore behind it. Nodes that were restored from
-the same file in the same way have the same name, and no others do.
+it, and least of all lead it: its log is longer. So the name by which nodes know their cluster, in every
+greeting, journal and snapshot, is the configured one with that of the restore behind it. Nodes that were
+restored from the same file in the same way have the same name, and no others do.
 """
 
 import re
