@@ -150,6 +150,18 @@ def test_the_same_backup_again_rises_above_its_first_use() -> None:
     assert again.revision > used.revision
 
 
+def test_a_holder_of_the_first_use_is_stale_in_the_second() -> None:
+    before = World()
+    before.commit(before.granted("k", "A"), mode="current", value=b"kept")
+    chunks = backup(before)
+    first = restored(chunks)
+    grant = first.granted("k", "B", ttl_ms=600_000)
+    second = restored(chunks)
+    second.now_ms += 1_000
+    second.apply(commands.Tick(second.wall_ms))
+    assert stale_commit(second, grant) == "stale_token"
+
+
 def test_the_same_backup_again_rises_even_if_its_numbers_are_ahead_of_the_clock() -> None:
     before = World()
     put_back(before.table, made_wall_ms=EPOCH_WALL_MS, token_floor=FLOOR_MAX // 2)

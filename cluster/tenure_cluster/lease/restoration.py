@@ -80,7 +80,7 @@ def put_back(table: "LeaseTable", *, made_wall_ms: int, token_floor: FencingToke
         raise RestoreImpossible(f"a token floor is 0 to {FLOOR_MAX}, not {token_floor}")
     before = table.restoration
     bases = (before.token_base, before.revision_base) if before is not None else (0, 0)
-    token_base, revision_base = _raised(bases[0], token_floor), bases[1] + JUMP
+    base = Tenant("", _raised(bases[0], token_floor), bases[1] + JUMP)
     states = _states(table)
     ended = len(table.leases)
     _end_everything(table)
@@ -89,7 +89,7 @@ def put_back(table: "LeaseTable", *, made_wall_ms: int, token_floor: FencingToke
         table.tenants[counters.tenant] = Tenant(counters.tenant, token, counters.revision + JUMP)
     for state in states:
         _raise_floors(table, state)
-    restoration = Restoration(made_wall_ms, token_base, revision_base, ended)
+    restoration = Restoration(made_wall_ms, base.last_token, base.revision, ended)
     table.restoration = restoration
     return restoration
 
@@ -172,6 +172,11 @@ def settle(step: "Step") -> None:
         token = settled(counters.last_token)
         table.tenants[tenant] = Tenant(tenant, token, settled(counters.revision))
         step.emit("restored", tenant, "", "", token, detail)
+
+
+def token_base(table: "LeaseTable") -> FencingToken:
+    """Tokens up to here are of before the state was put back, whoever's they are; 0 if it was not."""
+    return 0 if table.restoration is None else table.restoration.token_base
 
 
 def counters_of(table: "LeaseTable", tenant: TenantId) -> Tenant:
