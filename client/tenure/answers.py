@@ -267,6 +267,8 @@ class EventKind(enum.StrEnum):
     """An acquire waits from now on."""
     QUEUE_LEFT = "queue_left"
     """It does not wait any more and was not granted; ``detail`` says why."""
+    RESTORED = "restored"
+    """The cluster was put back to a backup: every lease of before is over. It has no key."""
     GAP = "gap"
     """No event: what happened up to ``revision`` may have been missed. Look at the state."""
 
@@ -294,6 +296,14 @@ class Event(_Answer, frozen=True, kw_only=True):
     def ends_lease(self) -> bool:
         """The lease of this token is over."""
         return self.kind in ENDS
+
+
+class SavedBackup(_Answer, frozen=True, kw_only=True):
+    """A backup that is whole and durable. ``sha256`` is of everything but its trailer, which has it too."""
+
+    file: str
+    bytes: int
+    sha256: str
 
 
 class Member(_Answer, frozen=True, kw_only=True):

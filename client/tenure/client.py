@@ -8,13 +8,16 @@ over, counted from before the call was made; ``lease`` (aio.py) does that for yo
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from tenure import _requests
 from tenure._acquisition import Acquisition, mint_id
+from tenure._backup import save
 from tenure._calls import Calls
 from tenure._endpoints import Endpoints, parse_endpoints
 from tenure._options import Options
@@ -35,6 +38,7 @@ from tenure.answers import (
     Quota,
     Record,
     Released,
+    SavedBackup,
     Session,
     Tenant,
     Transferred,
@@ -428,6 +432,19 @@ class PlainClient:
     async def reset_quota(self, tenant: str) -> None:
         """Let a tenant have what the nodes' configuration says."""
         await self._calls.ask(_requests.reset_quota(tenant))
+
+    # -- backups
+    # ------------------------------------------------------------------------------------------------
+
+    async def backup(self, path: str | os.PathLike[str]) -> SavedBackup:
+        """Save the state of the whole cluster as a file, while it serves. It has everything that was
+        acknowledged before this call. Needs the right `admin`.
+
+        The file takes its name when it is whole and durable; when this raises, ``path`` is what it was
+        before. Raises OSError if it can't be written. It takes as long as it takes: no time-out ends it, save
+        that a node must not be silent for minutes.
+        """
+        return await save(self._calls, Path(path))
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

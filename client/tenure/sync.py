@@ -135,6 +135,7 @@ class SyncClient:
     rotate_credential = _mirrored(aio.Client.rotate_credential)
     revoke_credential = _mirrored(aio.Client.revoke_credential)
     tenants = _mirrored(aio.Client.tenants)
+    backup = _mirrored(aio.Client.backup)
     set_quota = _mirrored(aio.Client.set_quota)
     reset_quota = _mirrored(aio.Client.reset_quota)
     cluster = _mirrored(aio.Client.cluster)

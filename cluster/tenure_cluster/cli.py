@@ -11,6 +11,7 @@ import click
 
 from tenure_cluster import __version__
 from tenure_cluster.dev import layout
+from tenure_cluster.offline_commands import inspect, recover, restore
 from tenure_cluster.pid_file import NodeRuns, PidFile
 from tenure_cluster.tls_commands import tls
 
@@ -131,7 +132,8 @@ def dev(
         _fail(str(error), EXIT_START)
 
 
-cli.add_command(tls)
+for _command in (tls, restore, recover, inspect):
+    cli.add_command(_command)
 
 
 def _take_pid_file(data_dir: Path) -> PidFile:

@@ -9,17 +9,29 @@ that is the last one of every log.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
+from tenure_cluster.lease.commands import decode
+from tenure_cluster.lease.table import LeaseTable
+from tenure_cluster.pid_file import running_pid
 from tenure_cluster.raft.disk import LOCK_NAME, DiskFile, Done
 from tenure_cluster.raft.log import Entry
 from tenure_cluster.raft.messages import decode_entry
-from tenure_cluster.raft.recovery import Repair, recover
-from tenure_cluster.raft.snapshot_file import SnapshotStore
+from tenure_cluster.raft.recovery import SEGMENT_PREFIX, SEGMENT_SUFFIX, Repair, recover
+from tenure_cluster.raft.segment import decode_header
+from tenure_cluster.raft.snapshot_file import SnapshotInfo, SnapshotStore
 from tenure_cluster.service.replica import Replica
+
+SECTIONS: Final = ("tenants", "leases", "sessions", "waiters", "keys", "records", "credentials", "quotas")
+"""Of the state, those whose sizes are told."""
 
 
 class NothingThere(Exception):
     """The directory holds no journal."""
+
+
+class NodeRunning(Exception):
+    """A node works in the directory: what is read beside it is neither here nor there."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,7 @@ class Contents:
     voted_for: str | None
     snapshot_index: int
     """0 if there is no snapshot."""
+    snapshot: SnapshotInfo | None
     entries: tuple[Entry, ...]
     """The log after (and around the end of) the snapshot, as (command, index, term)."""
     torn: Repair | None
@@ -41,6 +54,13 @@ class Contents:
     @property
     def last_index(self) -> int:
         return self.entries[-1][1] if self.entries else self.snapshot_index
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry."""
+        if self.entries:
+            return self.entries[-1][2]
+        return self.snapshot.term if self.snapshot is not None else 0
 
     def term_at(self, index: int) -> int | None:
         """The term of the entry at `index`; None if the log does not reach there."""
@@ -80,11 +100,74 @@ def read_contents(directory: Path, cluster_id: str, node_id: str) -> Contents:
         term=recovered.log.term,
         voted_for=recovered.log.voted_for,
         snapshot_index=info.index if info is not None else 0,
+        snapshot=info,
         entries=tuple(recovered.log.entries),
         torn=recovered.repair,
         directory=directory,
         cluster_id=cluster_id,
     )
+
+
+def read_stopped(directory: Path) -> Contents:
+    """The same, of whichever node the directory is: its journal says. Raises NodeRunning too."""
+    pid = running_pid(directory)
+    if pid is not None:
+        raise NodeRunning(f"{directory}: a node runs on it, as process {pid}: stop it first (kill {pid})")
+    segments = [
+        name
+        for name in _ReadOnlyDisk(directory).names()
+        if name.startswith(SEGMENT_PREFIX) and name.endswith(SEGMENT_SUFFIX)
+    ]
+    if not segments:
+        raise NothingThere(f"{directory} holds no journal: is it the data directory of a node?")
+    header = decode_header(segments[0], (directory / segments[0]).read_bytes())
+    return read_contents(directory, header.cluster_id, header.node_id)
+
+
+def described(contents: Contents, entries: int) -> dict[str, Any]:
+    """What `tenured inspect` tells, as plain data: the state is that after the last entry."""
+    first = contents.entries[0][1] if contents.entries else 0
+    snapshot = contents.snapshot
+    return {
+        "directory": str(contents.directory),
+        "cluster": contents.cluster_id,
+        "node": contents.node_id,
+        "log": {
+            "term": contents.term,
+            "voted_for": contents.voted_for,
+            "first_index": first,
+            "last_index": contents.last_index,
+            "last_term": contents.last_term,
+            "bytes": sum(len(command) for command, _, _ in contents.entries),
+            "torn_bytes": 0 if contents.torn is None else contents.torn.bytes,
+        },
+        "snapshot": None
+        if snapshot is None
+        else {"file": snapshot.name, "index": snapshot.index, "term": snapshot.term, "bytes": snapshot.size},
+        "state": _state(contents.replica_at(contents.last_index)),
+        "entries": [
+            {"index": index, "term": term, "commands": _commands(command)}
+            for command, index, term in contents.entries[-entries:]
+        ]
+        if entries
+        else [],
+    }
+
+
+def _state(replica: Replica) -> dict[str, Any]:
+    table: LeaseTable = replica.table
+    restoration = table.restoration
+    return {
+        "cluster_time_ms": table.time_ms,
+        **{section: len(getattr(table, section)) for section in SECTIONS},
+        "last_token": max((counters.last_token for counters in table.tenants.values()), default=0),
+        "restored": restoration is not None,
+        "digest": replica.digest(),
+    }
+
+
+def _commands(entry: bytes) -> list[str]:
+    return [type(decode(command)).__name__ for _, command in decode_entry(entry)]
 
 
 class _ReadOnlyFile:

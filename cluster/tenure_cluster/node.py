@@ -43,9 +43,11 @@ from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
 from tenure_cluster.raft.engine import PackageNotAudited
 from tenure_cluster.raft.log import InconsistentLog
 from tenure_cluster.raft.members_file import MembersDiffer
+from tenure_cluster.raft.origin_file import OriginDamaged, known_as
 from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
 from tenure_cluster.service import versions
+from tenure_cluster.service.backups import Backups
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.systemd import Systemd
@@ -144,7 +146,7 @@ class Node:
             )
         raft = Raft(
             node_id=config.node_id,
-            cluster_id=config.cluster_id,
+            cluster_id=known_as(config.cluster_id, self._disk),
             members={member_id: member.peer for member_id, member in config.members.items()},
             listen=config.peer.listen,
             disk=self._disk,
@@ -206,6 +208,7 @@ class Node:
             gate=gate,
             draw=secrets.token_bytes,
             metrics_open=config.metrics.open,
+            backup=Backups(config, service, raft, self.replica, self._clock.wall_ms).open,
         )
         if observing is not None:
             observing.front = front
@@ -397,7 +400,9 @@ def _start_error(config: Config, error: Exception) -> StartError | None:
         return StartError(str(error), EXIT_CONFIG)
     if isinstance(error, DirectoryInUse):
         return StartError(str(error), EXIT_START)
-    if isinstance(error, JournalDamaged | SnapshotFileDamaged | StateDamaged | InconsistentLog):
+    if isinstance(
+        error, JournalDamaged | SnapshotFileDamaged | StateDamaged | InconsistentLog | OriginDamaged
+    ):
         return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_DAMAGED)
     if isinstance(error, PackageNotAudited):
         return StartError(str(error), EXIT_START)

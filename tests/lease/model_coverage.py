@@ -18,7 +18,7 @@ AT_BOUNDS_ONLY = {"QueueFull", "TokensExhausted"}
 """Results that only histories with narrow bounds come to."""
 
 NOT_BY_A_COMMAND = {"restored"}
-"""Reasons that come from outside of the machine."""
+"""Reasons and kinds of events that come from outside of the machine: of a state put back to a backup."""
 
 
 def words_of(annotation: Any) -> list[str]:
@@ -27,7 +27,7 @@ def words_of(annotation: Any) -> list[str]:
 
 MODES = words_of(types.Mode)
 COMMANDS = [kind.__name__ for kind in typing.get_args(commands.Command)]
-EVENTS = words_of(events.EventKind)
+EVENTS = [kind for kind in words_of(events.EventKind) if kind not in NOT_BY_A_COMMAND]
 RESULTS = [kind.__name__ for kind in typing.get_args(results.Result)]
 REASONS = [reason for reason in words_of(types.EndReason) if reason not in NOT_BY_A_COMMAND]
 GUARD_MODES = words_of(types.GuardMode)

@@ -6,6 +6,7 @@ import click
 
 from tenure import __version__
 from tenure._cli import (
+    backup,
     credentials,
     leases,
     members,
@@ -61,5 +62,6 @@ for _command in (
     members.transfer,
     credentials.credentials,
     tenants.tenants,
+    backup.backup,
 ):
     cli.add_command(_command)

@@ -18,6 +18,7 @@ from aiohttp.http import HttpProcessingError
 
 from tenure_cluster.api import authorize, codec, openapi, target
 from tenure_cluster.api.answer import Answer, Writer, refusal
+from tenure_cluster.api.backup import BackupEndpoint
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection, ConnectionServer, ConnectionTable
 from tenure_cluster.api.credentials import CreateEndpoint, RotateEndpoint
@@ -33,6 +34,7 @@ from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.api.tls_site import TlsSite
 from tenure_cluster.auth.gate import Caller, Gate
 from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
+from tenure_cluster.service.backups import Opener
 from tenure_cluster.service.errors import Problem
 
 _log = logging.getLogger("tenure.api")
@@ -64,10 +66,11 @@ class HttpFront:
         gate: Gate | None = None,
         draw: Callable[[int], bytes] | None = None,
         metrics_open: bool = False,
+        backup: Opener | None = None,
     ) -> None:
         """``gate`` tells callers by their credentials; without it everybody has all rights. ``draw`` gives
         random bytes for secrets; without it no credential can be made here. ``metrics_open``: /metrics needs
-        no credential.
+        no credential. ``backup`` opens backups; without it there are none.
 
         ``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
         ``metrics`` makes the body of /metrics."""
@@ -81,6 +84,8 @@ class HttpFront:
             "events": lambda route: EventsEndpoint(route, service),
             "stream": lambda route: StreamEndpoint(route, service, self._streams),
         }
+        if backup is not None:
+            more_calls["backup"] = lambda route: BackupEndpoint(route, backup)
         if draw is not None:
             more_calls["create_credential"] = lambda route: CreateEndpoint(route, service, draw)
             more_calls["rotate_credential"] = lambda route: RotateEndpoint(route, service, draw)

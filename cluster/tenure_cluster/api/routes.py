@@ -380,7 +380,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             "list the leases first and watch from the `revision` of that list. `bookmark` says how far "
             "everything has been told; `gap` ends a watch whose client was too slow, and says after which "
             "revision to resume; `shutting_down` ends a watch whose node stops; `leader_changed` has no "
-            "place in the order. The kind `restored` is reserved for a cluster that is put back to a backup. "
+            "place in the order. The kind `restored` has no key: the cluster was put back to a backup. "
             "Comments are signs of life."
         ),
         tag="events",
@@ -436,6 +436,21 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="cluster",
         replies={200: (replies.NodesReply,)},
         problems=(),
+    ),
+    Route(
+        method="GET",
+        path="/v1/cluster/backup",
+        operation="backup",
+        access="admin",
+        summary="The whole state as one file",
+        description=(
+            "Consistent: it has everything that was acknowledged before the call, of all tenants. It ends in "
+            "a checksum, which `tenure backup save` checks. `tenured restore` begins a new cluster with it."
+        ),
+        tag="cluster",
+        replies={200: ()},
+        text="application/octet-stream",
+        problems=(*LEADER_CALL,),
     ),
     Route(
         method="GET",

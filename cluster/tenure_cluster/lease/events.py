@@ -1,6 +1,7 @@
 """What happened: the vocabulary of the event stream.
 
-Every event has its own revision; a tenant's revisions are consecutive, in the order of the log. A grant's
+Every event has its own revision; a tenant's revisions are consecutive, in the order of the log, and go on
+above all that were told before when the state is put back to a backup. A grant's
 life is told as one `granted`, any number of `renewed`, `progress`, `parked` and `unparked`, and one of
 `released`, `expired`, `broken` and `handed_over`. A handover tells `handed_over` of the lease that ends, then
 `granted` of its successor's. `unparked` carries the new token of the lease.
@@ -20,6 +21,8 @@ life is told as one `granted`, any number of `renewed`, `progress`, `parked` and
     record_deleted  a record was removed
     queue_joined    an acquire waits from now on; one event for each key
     queue_left      it does not wait any more and was not granted; detail says why
+    restored        the state was put back to a backup: all leases, sessions and waiters of before are over,
+                    and tokens go on above this one. It has no key, and is told to all who watch the tenant
 """
 
 from typing import Final, Literal, TypeAlias
@@ -43,10 +46,15 @@ EventKind: TypeAlias = Literal[
     "parked",
     "unparked",
     "handed_over",
+    "restored",
 ]
 
 ENDS: Final[frozenset[EventKind]] = frozenset({"released", "expired", "broken", "handed_over"})
 """The kinds that end a lease; of each lease there is exactly one."""
+
+
+TOLD_TO_ALL: Final[frozenset[EventKind]] = frozenset({"restored"})
+"""The kinds that are about no key, and concern all who watch the tenant."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):

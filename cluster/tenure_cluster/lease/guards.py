@@ -26,6 +26,7 @@ from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Commit, DeleteRecord
 from tenure_cluster.lease.liveness import lease_live, refresh_idleness
 from tenure_cluster.lease.memory import Operation
+from tenure_cluster.lease.restoration import token_base
 from tenure_cluster.lease.results import (
     CommitRefused,
     Committed,
@@ -135,9 +136,11 @@ def _judge(
     def refused(code: RefusalCode) -> CommitRefused:
         record = step.table.records.get((asked.tenant, asked.key))
         revision = record.revision if record is not None else 0
-        return CommitRefused(code, guard.floor, guard.last_token, guard.last_seq, revision)
+        return CommitRefused(
+            code, max(guard.floor, token_base(step.table)), guard.last_token, guard.last_seq, revision
+        )
 
-    if state is None or asked.token < guard.floor:
+    if state is None or asked.token < guard.floor or asked.token <= token_base(step.table):
         return refused("stale_token")
     if asked.token > guard.floor or not _of_the_floor(step, asked, state, guard):
         return refused("not_live")

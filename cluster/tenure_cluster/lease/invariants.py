@@ -7,7 +7,7 @@ fault of a caller.
 
 from typing import NoReturn
 
-from tenure_cluster.lease import audit_trail, credentials, limits
+from tenure_cluster.lease import audit_trail, credentials, limits, restoration
 from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
 from tenure_cluster.lease.step import InvariantBroken
@@ -56,7 +56,11 @@ def check_state(table: LeaseTable) -> None:
     _check_records(table)
     _check_memories(table)
     _check_sets(table)
-    fault = credentials.faults(table.credentials) or audit_trail.faults(table.audit, table.time_ms)
+    fault = (
+        credentials.faults(table.credentials)
+        or audit_trail.faults(table.audit, table.time_ms)
+        or restoration.fault(table.restoration, table.tenants)
+    )
     if fault:
         _broken(fault)
 

@@ -43,6 +43,7 @@ from tenure_cluster.lease.guards import commit, delete_record
 from tenure_cluster.lease.invariants import check_table
 from tenure_cluster.lease.passing import handover, park, unpark
 from tenure_cluster.lease.quota import QuotaResult
+from tenure_cluster.lease.restoration import settle
 from tenure_cluster.lease.results import Done, Result
 from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
 from tenure_cluster.lease.step import InvariantBroken, Step
@@ -97,6 +98,8 @@ class LeaseMachine:
         if at_ms > table.time_ms:
             table.time_ms = at_ms
         step = Step(table, table.time_ms, command.wall_ms)
+        if table.restoration is not None and not table.restoration.settled:
+            settle(step)
         sweep(step)
         audit = table.audit
         if audit.due_ms <= step.now_ms:

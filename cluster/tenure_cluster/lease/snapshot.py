@@ -25,6 +25,7 @@ from tenure_cluster.lease.indexes import SessionRef, waiter_ref
 from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
 from tenure_cluster.lease.quota import TenantQuota
+from tenure_cluster.lease.restoration import Restoration
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
@@ -33,6 +34,10 @@ FORMAT: Final = "tenure-lease-table"
 VERSION: Final = 4
 """2 has sets of keys, 3 credentials and quotas, 4 the audit. A table without what came later is written as
 one of an earlier version, 2 at least, which nodes of the version before can read as well."""
+FORMAT_RESTORED: Final = "tenure-lease-table-restored"
+"""Of a state that was put back to a backup: the header says more. A version that does not know of that must
+not go on with such a state, it would count from where the backup did."""
+
 
 _SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13, 4: 16}
 """How many sections a version has."""
@@ -73,8 +78,12 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     counts: list[int]
 
 
+class _RestoredHeader(_Header, frozen=True, array_like=True):
+    restoration: Restoration | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
-_header_decoder = msgspec.msgpack.Decoder(_Header)
+_header_decoder = msgspec.msgpack.Decoder(_RestoredHeader)
 _chunk_decoder = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _rows_decoders: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     section: msgspec.msgpack.Decoder(list[row_type])  # type: ignore[valid-type]
@@ -89,6 +98,9 @@ def dump(table: LeaseTable) -> Iterator[bytes]:
     rows = {section: table.rows_of(section, freeze=alone) for section in _sections(version)}
     counts = [len(of_section) for of_section in rows.values()]
     header = _Header(FORMAT, version, table.time_ms, table.last_ticket, counts)
+    if table.restoration is not None:
+        known = (version, table.time_ms, table.last_ticket, counts)
+        header = _RestoredHeader(FORMAT_RESTORED, *known, table.restoration)
     chunks = _encoded(header, rows)
     return _Dump(table, chunks) if alone else chunks
 
@@ -168,18 +180,26 @@ def load(chunks: Iterable[bytes]) -> LeaseTable:
     return table
 
 
-def _read_header(chunks: Iterator[bytes]) -> _Header:
+def _read_header(chunks: Iterator[bytes]) -> _RestoredHeader:
     first = next(chunks, None)
     if first is None:
         raise SnapshotDamaged("there is no header")
     header = _header_decoder.decode(first)
-    if header.format != FORMAT:
+    if header.format != (FORMAT if header.restoration is None else FORMAT_RESTORED):
         raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
     if header.version not in _SECTIONS_OF:
         raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
     # Sections that came later are empty, and so are fields at the end of a row.
     missing = len(_ROW_TYPES) - _SECTIONS_OF[header.version]
     return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
+
+
+def time_of(chunk: bytes) -> int:
+    """The cluster time of the state that begins with this chunk. Raises SnapshotDamaged."""
+    try:
+        return _read_header(iter([chunk])).time_ms
+    except msgspec.DecodeError as error:
+        raise SnapshotDamaged(f"the header cannot be decoded: {error}") from error
 
 
 class _Loader:
@@ -189,10 +209,11 @@ class _Loader:
     shares them, so they are shared again here: a lease would cost half as much more otherwise.
     """
 
-    def __init__(self, header: _Header) -> None:
+    def __init__(self, header: _RestoredHeader) -> None:
         self.table = LeaseTable()
         self.table.time_ms = header.time_ms
         self.table.last_ticket = header.last_ticket
+        self.table.restoration = header.restoration
         self.counts = dict.fromkeys(_ROW_TYPES, 0)
         """How many rows have been added to each section."""
         self._tenants: dict[str, str] = {}
@@ -309,6 +330,8 @@ def digest(table: LeaseTable) -> str:
     somebody who chooses the content."""
     version = _version_of(table)
     sha = hashlib.sha256(_encoder.encode((FORMAT, version, table.time_ms, table.last_ticket)))
+    if table.restoration is not None:
+        sha.update(_encoder.encode(table.restoration))
     for section in _sections(version):
         rows = getattr(table, section).values()
         total = sum(int.from_bytes(hashlib.sha256(_encoder.encode(row)).digest()) for row in rows)

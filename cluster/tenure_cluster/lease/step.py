@@ -3,6 +3,7 @@
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event, EventKind
 from tenure_cluster.lease.indexes import KeyRef
+from tenure_cluster.lease.restoration import counters_of
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, Lease, Revision, Tenant, TenantId
 
@@ -71,7 +72,7 @@ class Step:
 
     def counters(self, tenant: TenantId) -> Tenant:
         """The tenant's counters. Its name is the one string that all values of the tenant share."""
-        return self.table.tenants.get(tenant) or Tenant(tenant, 0, 0)
+        return counters_of(self.table, tenant)
 
     def emit(
         self,
@@ -113,8 +114,7 @@ class Step:
 
     def tokens_left(self, tenant: TenantId, count: int = 1) -> bool:
         """Whether so many more tokens can be minted."""
-        counters = self.table.tenants.get(tenant)
-        return (counters.last_token if counters is not None else 0) + count <= limits.TOKEN_MAX
+        return self.counters(tenant).last_token + count <= limits.TOKEN_MAX
 
     def mint(self, tenant: TenantId) -> FencingToken:
         """The tenant's next fencing token; tokens_left() must hold."""

@@ -35,6 +35,7 @@ from tenure_cluster.lease.indexes import (
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Memory, Operation
 from tenure_cluster.lease.overlay import Overlay
 from tenure_cluster.lease.quota import TenantQuota
+from tenure_cluster.lease.restoration import Restoration
 from tenure_cluster.lease.results import Grant
 from tenure_cluster.lease.types import (
     ClusterTime,
@@ -87,6 +88,7 @@ class LeaseTable:
         self.audit = AuditTrail()
         self.audit_chain, self.audit_records = self.audit.chain, self.audit.records
         self.audit_repeats = self.audit.repeats
+        self.restoration: Restoration | None = None  # of a state that was put back to a backup, for good
         self.ended: Memory[LeaseRef, EndedLease] = Memory(attrgetter("ended_ms"), limits.ENDED_LEASES_MAX)
         self.expired_sessions: Memory[SessionRef, ExpiredSession] = Memory(
             attrgetter("ended_ms"), limits.ENDED_LEASES_MAX
@@ -410,8 +412,8 @@ class LeaseTable:
         return self.deadlines.next_ms()
 
     def has_live_sessions(self) -> bool:
-        """Whether time matters to anybody: while there are sessions, cluster time must go on."""
-        return bool(self.sessions)
+        """Whether time matters to anybody: while there are sessions, and until a restore is settled."""
+        return bool(self.sessions) or (self.restoration is not None and not self.restoration.settled)
 
     def grant_of(self, lease: Lease) -> Grant:
         """A lease with its session."""

@@ -17,6 +17,7 @@ from tenure_cluster.raft.members_file import check_members
 from tenure_cluster.raft.peer_tls import PeerTls
 from tenure_cluster.raft.proposals import Done, DoneAll
 from tenure_cluster.raft.pump import Pump
+from tenure_cluster.raft.snapshot_export import SnapshotExport, export
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews
 from tenure_cluster.raft.transfer import Done as TransferDone
@@ -308,6 +309,13 @@ class Raft:
             async with asyncio.timeout(within_s):
                 return isinstance(await ended, Transferred)
         return False
+
+    # -- backups
+
+    async def export(self) -> SnapshotExport:
+        """A durable snapshot of at least what is applied here now, to be read while the node goes on. Close
+        it. Raises RaftError if none could be made."""
+        return await export(self._store, self._disk, self._pump.snapshots)
 
     # -- peers
 

@@ -4,7 +4,8 @@ received one.
 Making. After enough entries the state machine is asked for its state as of now, which it yields chunk by
 chunk while later entries are applied; chunks are drawn a slice at a time, and written and synced off the
 loop. Only when the file is durable is the log compacted, and not all of it: the last entries stay, so that
-a follower that is a little behind does not need the whole state.
+a follower that is a little behind does not need the whole state. A snapshot is also made when one is wanted,
+for a backup: of what is applied by then, unless the latest has all of that already.
 
 Sending. The leader first asks with an empty piece what has already arrived, then streams the file from
 there under the follower's window. The file stays readable when a newer snapshot takes its place.
@@ -51,6 +52,10 @@ SnapshotNews: TypeAlias = Literal["begun", "made", "installed"]
 """What is told of snapshots while they are made and received."""
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+Wanted: TypeAlias = Callable[[SnapshotInfo | None, BaseException | None], None]
+"""Told, once, of a durable snapshot that has what was wanted, or why there is none."""
 
 
 class _Outgoing:
@@ -102,6 +107,7 @@ class Snapshots:
         self._entries = 0
         self._bytes = 0
         self._save: SnapshotSave | None = None
+        self._wanted: list[tuple[int, Wanted]] = []
         self._outgoing: dict[str, _Outgoing] = {}
         self._incoming: _Incoming | None = None
         self._stopped = False
@@ -121,11 +127,32 @@ class Snapshots:
         self._entries += 1
         self._bytes += size
 
+    def want(self, done: Wanted) -> None:
+        """Have a snapshot of at least what is applied now, and tell ``done`` of it, perhaps at once."""
+        info, applied = self._store.latest(), self._consensus().replica.applied_index
+        if self._stopped:
+            done(None, RuntimeError("this node stops"))
+        elif info is not None and info.index >= applied:
+            done(info, None)
+        else:
+            self._wanted.append((applied, done))
+            self._between_rounds(lambda: None)  # a round looks whether one is due
+
+    def _tell_wanted(self, error: BaseException | None = None) -> None:
+        info, wanted = self._store.latest(), self._wanted
+        have = 0 if info is None or error is not None else info.index
+        self._wanted = [] if error is not None else [item for item in wanted if item[0] > have]
+        for index, done in wanted:
+            if error is not None or index <= have:
+                done(None if error is not None else info, error)
+
     def make_if_due(self) -> None:
-        """Begin a snapshot if enough has been applied since the last one. Call outside of the consensus."""
+        """Begin a snapshot if enough has been applied since the last one, or if one is wanted. Call outside
+        of the consensus."""
         if self._save is not None or self._incoming is not None or self._stopped:
             return
-        if self._entries < self._options.snapshot_entries and self._bytes < self._options.snapshot_bytes:
+        due = self._entries >= self._options.snapshot_entries or self._bytes >= self._options.snapshot_bytes
+        if not due and not self._wanted:
             return
         replica = self._consensus().replica
         index = replica.applied_index
@@ -151,8 +178,10 @@ class Snapshots:
         self.made += 1
         self._news("made")
         self._between_rounds(lambda: self._compact(info.index))
+        self._tell_wanted()
 
     def _save_failed(self, error: BaseException) -> None:
+        self._tell_wanted(error)
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             logger.error("no space for a snapshot; the log keeps growing until there is: %s", error)
             self._entries = max(0, self._options.snapshot_entries - RETRY_ENTRIES)
@@ -341,6 +370,7 @@ class Snapshots:
             self._entries = self._bytes = 0
             self.installed += 1
             self._news("installed")
+            self._tell_wanted()
             logger.info("installed the snapshot at %d of %s", info.index, incoming.peer)
         # The leader hears of it when it next asks.
 
@@ -350,4 +380,5 @@ class Snapshots:
         if self._save is not None:
             self._save.cancel()
             self._save = None
+        self._tell_wanted(RuntimeError("this node stops"))
         self.end_office()

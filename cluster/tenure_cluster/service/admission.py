@@ -39,6 +39,7 @@ _CREDENTIAL_SHARES: Final = {
     "replace_secret": 0.75,
     "revoke_credential": 0.9,
     "list_tenants": 0.4,
+    "backup_point": 0.4,
     "set_quota": 0.75,
     "reset_quota": 0.75,
     "list_audit": 0.4,

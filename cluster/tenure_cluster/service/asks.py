@@ -35,6 +35,7 @@ READS: Final = frozenset(
         "list_credentials",
         "list_tenants",
         "list_audit",
+        "backup_point",
     }
 )
 """Operations that only look: answered after a read barrier, never proposed."""

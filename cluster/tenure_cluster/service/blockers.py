@@ -22,8 +22,9 @@ CHAIN_MAX: Final = 32
 class View:
     """The table at one moment, as a reader may see it."""
 
-    def __init__(self, table: LeaseTable, as_of_ms: int, now_ms: int) -> None:
+    def __init__(self, table: LeaseTable, as_of_ms: int, now_ms: int, applied_index: int = 0) -> None:
         self.table = table
+        self.applied_index = applied_index
         self.as_of_ms = as_of_ms
         self.now_ms = now_ms
         self.undecided = False

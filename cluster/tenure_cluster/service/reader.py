@@ -79,7 +79,7 @@ class Reader:
         batch, self._batch = self._batch, []
         undecided = []
         for ask, done in batch:
-            view = reads.View(table, table.time_ms, now_ms)
+            view = reads.View(table, table.time_ms, now_ms, self._replica.applied_index)
             answer = _read(ask, view)
             if view.undecided and not final:
                 undecided.append((ask, done))

@@ -28,6 +28,7 @@ from tenure_cluster.service.answers import (
 from tenure_cluster.service.asks import Answer, Ask
 from tenure_cluster.service.audit import page as audit_page
 from tenure_cluster.service.audit_messages import ListAuditRequest
+from tenure_cluster.service.backup_messages import BackupPointReply, BackupPointRequest
 from tenure_cluster.service.blockers import View as View
 from tenure_cluster.service.blockers import chain
 from tenure_cluster.service.credential_answers import page, tenants
@@ -199,4 +200,5 @@ _READS: Final[dict[type, Callable[[str, Any, View], Answer]]] = {
     ListCredentialsRequest: lambda tenant, request, view: page(view.table.credentials, request),
     ListAuditRequest: lambda tenant, request, view: audit_page(view.table.audit, request),
     ListTenantsRequest: lambda tenant, request, view: tenants(view.table, request),
+    BackupPointRequest: lambda tenant, request, view: BackupPointReply(applied_index=view.applied_index),
 }

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tenure_cluster.service.audit_messages import AuditReply, NotedReply
+from tenure_cluster.service.backup_messages import BackupPointReply
 from tenure_cluster.service.cluster_replies import TransferredReply
 from tenure_cluster.service.credential_replies import (
     CredentialReply,
@@ -350,4 +351,5 @@ Reply: TypeAlias = (
     | AuditReply
     | NotedReply
     | TransferredReply
+    | BackupPointReply
 )

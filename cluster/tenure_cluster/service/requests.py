@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from tenure_cluster.lease import limits
 from tenure_cluster.service.audit_messages import AUDIT_OPERATIONS, AuditRequest
+from tenure_cluster.service.backup_messages import BackupPointRequest
 from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS, ClusterRequest
 from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS, CredentialRequest
 
@@ -256,6 +257,7 @@ Request: TypeAlias = (
     | CredentialRequest
     | AuditRequest
     | ClusterRequest
+    | BackupPointRequest
 )
 
 OPERATIONS: dict[str, type[msgspec.Struct]] = {
@@ -285,6 +287,7 @@ ALL_OPERATIONS: dict[str, type[msgspec.Struct]] = {
     **CREDENTIAL_OPERATIONS,
     **AUDIT_OPERATIONS,
     **CLUSTER_OPERATIONS,
+    "backup_point": BackupPointRequest,
 }
 """Every operation of the service: what forwarding may name."""
 

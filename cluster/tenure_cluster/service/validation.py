@@ -14,6 +14,7 @@ from typing import Any, Final
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
+from tenure_cluster.service.backup_messages import BackupPointRequest
 from tenure_cluster.service.cluster_requests import NODE_ID_BYTES_MAX, TransferRequest
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
@@ -387,6 +388,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     RevokeCredentialRequest: lambda request, bounds: _id("$.credential_id", request.credential_id),
     ListCredentialsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
     ListTenantsRequest: lambda request, bounds: _number("$.limit", request.limit, 1, PAGE_MAX),
+    BackupPointRequest: lambda request, bounds: None,
     SetQuotaRequest: _set_quota,
     ListAuditRequest: lambda request, bounds: (
         _number("$.after", request.after, 0, limits.SEQ_MAX)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tenure_cluster.lease.events import Event
+from tenure_cluster.lease.events import TOLD_TO_ALL, Event
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.watch_log import EventLog
@@ -176,6 +176,10 @@ class _Audience:
         prefixes, lengths = self.prefixes, tuple(self.lengths)
         matched: dict[str, list[Event]] = {}
         for event in events:
+            if event.kind in TOLD_TO_ALL:
+                for prefix in prefixes:
+                    matched.setdefault(prefix, []).append(event)
+                continue
             key = event.key
             for length in lengths:
                 prefix = key[:length]
@@ -405,7 +409,8 @@ class Watches:
             return
         events = self.log.after(tenant, subscription.place, min(SLICE, audience.told - subscription.place))
         subscription.place += len(events)
-        matched = [event for event in events if event.key.startswith(subscription.prefix)]
+        prefix = subscription.prefix
+        matched = [e for e in events if e.key.startswith(prefix) or e.kind in TOLD_TO_ALL]
         if matched:
             subscription.marked = matched[-1].revision
             if not subscription.tell(subscription.encoder.events(matched)):

@@ -9,8 +9,8 @@ after the revision that it was told last. Notices have no place in that order:
     shutting_down    this node stops: go on after `revision`, at one of `nodes`; the watch has ended
     alive            nothing has happened; a sign of life
 
-The kind `restored` is reserved: it will tell that a cluster was put back to a backup, by which all leases
-have ended. Nothing restores yet, so nobody is told it.
+The kind `restored` tells that the cluster was put back to a backup, by which all leases have ended. It is
+the first event of the new cluster, and its revision is above all that were told by the old one.
 
 A watcher that is told of a gap may still find what it missed on another node, which can remember more. If
 that answers `compacted` too, it lists the state and watches on from the revision that the list names.
