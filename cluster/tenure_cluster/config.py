@@ -29,6 +29,7 @@ from tenure_cluster.settings import (
     Peer,
     Quotas,
     Tls,
+    Tracing,
     Watch,
     is_loopback,
     split_address,
@@ -72,6 +73,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "quotas": Quotas,
     "watch": Watch,
     "metrics": Metrics,
+    "tracing": Tracing,
     "log": Log,
 }
 """Every section of plain settings; [members] is a table of tables beside them."""

@@ -76,6 +76,15 @@ class NodeProcess:
         finally:
             connection.close()
 
+    def head(self, path: str, headers: Mapping[str, str]) -> str:
+        """The X-Request-Id of an answer over plain HTTP."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.request("HEAD", path, headers=dict(headers))
+            return connection.getresponse().headers["X-Request-Id"] or ""
+        finally:
+            connection.close()
+
     def call(self, operation: str, **fields: object) -> tuple[int, Any]:
         status, body = self.ask("POST", f"/v1/{operation}", fields)
         return status, json.loads(body)

@@ -12,6 +12,7 @@ from tenure_cluster.raft.types import (
     RaftOptions,
     RaftStatus,
     Role,
+    Stage,
     StateMachine,
     Unknown,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "RaftOptions",
     "RaftStatus",
     "Role",
+    "Stage",
     "StateMachine",
     "Unknown",
 ]
