@@ -243,8 +243,9 @@ class Node:
             try:
                 from tenure_cluster.tracing import traces
             except ImportError as error:
-                missing = f"tracing.enabled needs {error.name}: pip install 'tenure[otel]'"
-                raise StartError(missing, EXIT_CONFIG) from error
+                raise StartError(
+                    f"tracing.enabled needs {error.name}: pip install 'tenure[otel]'", EXIT_CONFIG
+                ) from error
             self._traces = traces(config.tracing, config.cluster_id, config.node_id)
         return self._traces
 
