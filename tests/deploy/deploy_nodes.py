@@ -116,8 +116,11 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def nodes(directory: Path, count: int, **settings: str) -> Iterator[list[NodeProcess]]:
-    """A cluster that serves. Its logs are printed when the block fails."""
+def nodes(
+    directory: Path, count: int, *, own: Mapping[str, Mapping[str, str]] | None = None, **settings: str
+) -> Iterator[list[NodeProcess]]:
+    """A cluster that serves; `own` are further settings of single nodes. Its logs are printed when the block
+    fails."""
     ports = [(free_port(), free_port()) for _ in range(count)]
     scheme = "https" if "TENURE_TLS_CERT" in settings else "http"
     members = ",".join(
@@ -134,6 +137,7 @@ def nodes(directory: Path, count: int, **settings: str) -> Iterator[list[NodePro
                 "TENURE_HTTP_LISTEN": f"127.0.0.1:{port}",
                 "TENURE_PEER_LISTEN": f"127.0.0.1:{peer}",
                 **settings,
+                **(own or {}).get(f"n{number}", {}),
             },
         )
         for number, (port, peer) in enumerate(ports, 1)
