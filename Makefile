@@ -14,7 +14,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format bench simulate slice live toxiproxy clean
+.PHONY: help run test unit lint format docs bench simulate slice live toxiproxy clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -61,6 +61,10 @@ unit: $(VENV)/.dev $(if $(shell command -v $(GO)),$(BIN)/toxiproxy-server) ## th
 format: $(VENV)/.dev ## put the sources into the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## make a site of all pages in build/site; a link that leads nowhere fails it
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: $(VENV)/.dev ## measure speed: server and load in one run (ARGS='--quick', '--json FILE')
 	@$(BIN)/python bench/bench.py $(ARGS)

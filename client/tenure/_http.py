@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenure._credentials import Credential, CredentialSource
 from tenure._protocol import Attempt
+from tenure._tracing import trace_headers
 
 if TYPE_CHECKING:
     import ssl
@@ -164,6 +165,7 @@ class Http:
         headers = {} if attempt.body is None else {"Content-Type": "application/json"}
         if (credential := self._credential.get()) is not None:
             headers["Authorization"] = f"Bearer {credential}"
+        headers.update(trace_headers(attempt.operation))
         try:
             async with session.request(
                 attempt.method,

@@ -8,6 +8,7 @@ the event loop goes out in one message, and answers come in any order. What can'
     twice
     the cluster's view,     streams don't have it
     batches
+    what is traced          a stream has no headers for each call
 
 And everything does where a stream can't be had. A proxy may refuse the upgrade, let it hang, or pass it and
 then keep the messages to itself; each of these makes the URL plain for PLAIN_S, after which it is tried anew.
@@ -37,6 +38,7 @@ from tenure._http import ANSWER_BYTES_MAX, Http, NoAnswer, NotSent
 from tenure._options import Opened
 from tenure._problems import CONTENT_TYPE, MSGPACK
 from tenure._protocol import LEADER_HEADER, Attempt
+from tenure._tracing import is_traced
 
 if TYPE_CHECKING:
     import aiohttp
@@ -74,7 +76,7 @@ class StreamFirst:
     async def send(self, attempt: Attempt) -> Sent:
         """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
         now = asyncio.get_running_loop().time
-        if not attempt.operation or attempt.once or self._plain_until.get(attempt.url, 0.0) > now():
+        if not attempt.operation or attempt.once or is_traced(attempt.operation) or self._plain_until.get(attempt.url, 0.0) > now():
             return await self._http.send(attempt)
         began = now()
         stream = await self._stream(attempt)

@@ -30,6 +30,7 @@ from tenure_cluster.settings import (
     Peer,
     Quotas,
     Tls,
+    Tracing,
     Watch,
     is_loopback,
     split_address,
@@ -74,6 +75,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "audit": Audit,
     "watch": Watch,
     "metrics": Metrics,
+    "tracing": Tracing,
     "log": Log,
 }
 """Every section of plain settings; [members] is a table of tables beside them."""

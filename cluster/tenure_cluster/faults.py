@@ -3,11 +3,12 @@ armed.
 
 Only for tests: a point is armed by code, or in a process of its own by the environment variable
 ``TENURE_FAULTS``, for example ``journal.before_sync=kill:3``, which kills the process by SIGKILL the third
-time it comes there.
+time it comes there, or ``journal.before_sync=delay:200``, which holds each sync up for 200 ms.
 """
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -48,13 +49,14 @@ def disarm(point: str | None = None) -> None:
 
 
 def arm_from(specification: str) -> None:
-    """Arm what ``TENURE_FAULTS`` asks for: ``point=kill:n``, several separated by commas."""
+    """Arm what ``TENURE_FAULTS`` asks for: ``point=kill:n`` or ``point=delay:ms``, several separated by
+    commas."""
     for item in filter(None, specification.split(",")):
         point, _, action = item.partition("=")
         verb, _, count = action.partition(":")
-        if verb != "kill" or not count.isdecimal():
-            raise ValueError(f"{item!r} is not of the form point=kill:n")
-        arm(point, _killer(int(count)))
+        if verb not in _ACTIONS or not count.isdecimal():
+            raise ValueError(f"{item!r} is not of the form point=kill:n or point=delay:ms")
+        arm(point, _ACTIONS[verb](int(count)))
 
 
 def _killer(count: int) -> Callable[[], None]:
@@ -67,3 +69,10 @@ def _killer(count: int) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return action
+
+
+def _delayer(milliseconds: int) -> Callable[[], None]:
+    return lambda: time.sleep(milliseconds / 1000)
+
+
+_ACTIONS: Final[dict[str, Callable[[int], Callable[[], None]]]] = {"kill": _killer, "delay": _delayer}

@@ -22,7 +22,7 @@ import secrets
 import signal
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tenure_cluster import __version__, faults
@@ -52,6 +52,9 @@ from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.systemd import Systemd
 
+if TYPE_CHECKING:
+    from tenure_cluster.tracing import Traces
+
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
 """The configuration can't be used."""
@@ -72,6 +75,9 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Nearly everything that a call makes is freed by counting references; the interpreter's own thresholds
 walk what lives on far too often for that.
 """
+
+TRACES_PATIENCE_S: Final = 2.0
+"""How long a node that stops tries to send the spans that it has."""
 
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
@@ -103,6 +109,7 @@ class Node:
         self._tls: NodeTls | None = None
         self._tls_watch: asyncio.Task[None] | None = None
         self._first: asyncio.Task[None] | None = None
+        self._traces: Traces | None = None
         self._clock = SystemClock()
         self.replica = Replica()
 
@@ -195,6 +202,9 @@ class Node:
             first = FirstAdministrator(config.data_dir, raft, service, self.replica, secrets.token_bytes)
             self._first = asyncio.create_task(first.run(), name="first administrator")
             self._first.add_done_callback(_first_ended)
+        if (traces := self._observe_requests()) is not None:
+            raft.on_stage, service.proposer.on_ask = traces.on_stage, traces.proposal
+            service.forwarding.traces = traces
         front = HttpFront(
             service,
             version=__version__,
@@ -209,6 +219,7 @@ class Node:
             draw=secrets.token_bytes,
             metrics_open=config.metrics.open,
             backup=Backups(config, service, raft, self.replica, self._clock.wall_ms).open,
+            traces=traces,
         )
         if observing is not None:
             observing.front = front
@@ -235,6 +246,19 @@ class Node:
             config.data_dir,
         )
 
+    def _observe_requests(self) -> "Traces | None":
+        """Begin to trace requests, where that is asked for."""
+        config = self.config
+        if config.tracing.enabled:
+            try:
+                from tenure_cluster.tracing import traces
+            except ImportError as error:
+                raise StartError(
+                    f"tracing.enabled needs {error.name}: pip install 'tenure[otel]'", EXIT_CONFIG
+                ) from error
+            self._traces = traces(config.tracing, config.cluster_id, config.node_id)
+        return self._traces
+
     async def stop(self) -> None:
         """Stop whatever of the node runs. A leader lets another node lead first, if one can within a second;
         everything that waits is answered."""
@@ -244,6 +268,7 @@ class Node:
         disk, self._disk = self._disk, None
         watch, self._tls_watch = self._tls_watch, None
         first, self._first = self._first, None
+        traces, self._traces = self._traces, None
         for task in (watch, first):
             if task is not None:
                 task.cancel()
@@ -256,6 +281,8 @@ class Node:
             await front.stop()
         if raft is not None:
             await raft.stop()
+        if traces is not None:
+            await asyncio.to_thread(traces.close, TRACES_PATIENCE_S)
         if disk is not None:
             disk.close()
 

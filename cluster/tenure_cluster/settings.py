@@ -23,6 +23,9 @@ HEARTBEATS_PER_ELECTION_MIN: Final = 4
 """The shortest election timeout holds this many heartbeats: one late heartbeat deposes nobody."""
 
 
+PERCENT_MAX: Final = 100
+
+
 class ConfigError(Exception):
     """The configuration can't be used; the message is one line that names the setting and the fault."""
 
@@ -196,6 +199,19 @@ class Metrics(_Section, frozen=True, kw_only=True):
     right `admin`."""
 
 
+class Tracing(_Section, frozen=True, kw_only=True):
+    """[tracing]: spans of requests for OpenTelemetry. Needs `tenure[otel]`."""
+
+    enabled: bool = False
+    """Whether requests are traced."""
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    """URL of the collector, which takes OTLP over HTTP."""
+    sample_percent: int = 100
+    """How many of a hundred requests without a `traceparent` are traced; one that has it follows its flag."""
+    timeout_ms: int = 5_000
+    """How long sending a batch of spans may take. What can't be sent is lost; no request waits for it."""
+
+
 class Log(_Section, frozen=True, kw_only=True):
     """[log]: what the node says about itself on its standard error."""
 
@@ -236,6 +252,7 @@ class Config(_Section, frozen=True, kw_only=True):
     audit: Audit = Audit()
     watch: Watch = Watch()
     metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     log: Log = Log()
 
     def validate(self) -> None:
@@ -243,6 +260,7 @@ class Config(_Section, frozen=True, kw_only=True):
         numbers.
         """
         faults = [*_name_faults(self), *_address_faults(self), *_tls_faults(self), *_relation_faults(self)]
+        faults += _tracing_faults(self)
         if faults:
             raise ConfigError("; ".join(faults))
 
@@ -353,6 +371,16 @@ def _tls_faults(config: Config) -> list[str]:
     return []
 
 
+def _tracing_faults(config: Config) -> list[str]:
+    tracing = config.tracing
+    parts = urlsplit(tracing.endpoint)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return [f"tracing.endpoint = {tracing.endpoint!r} is not an http URL"]
+    if tracing.sample_percent > PERCENT_MAX:
+        return [f"tracing.sample_percent = {tracing.sample_percent} is above {PERCENT_MAX}"]
+    return []
+
+
 def _relation_faults(config: Config) -> list[str]:
     raft, leases = config.raft, config.leases
     elections = ELECTIONS_PER_TTL_MIN * raft.election_timeout_max_ms
@@ -417,6 +445,8 @@ def _relation_faults(config: Config) -> list[str]:
         ("audit.keep_ms", config.audit.keep_ms, "the least possible", 60_000),
         ("watch.history_events", config.watch.history_events, "the least possible", 1_000),
         ("metrics.tenants_max", config.metrics.tenants_max, "the least possible", 0),
+        ("tracing.sample_percent", config.tracing.sample_percent, "none", 0),
+        ("tracing.timeout_ms", config.tracing.timeout_ms, "the least possible", 100),
         ("watch.watchers_max", config.watch.watchers_max, "the least possible", 0),
         (
             "admission.disk_reserve_bytes",

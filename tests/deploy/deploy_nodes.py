@@ -76,6 +76,15 @@ class NodeProcess:
         finally:
             connection.close()
 
+    def head(self, path: str, headers: Mapping[str, str]) -> str:
+        """The X-Request-Id of an answer over plain HTTP."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.request("HEAD", path, headers=dict(headers))
+            return connection.getresponse().headers["X-Request-Id"] or ""
+        finally:
+            connection.close()
+
     def call(self, operation: str, **fields: object) -> tuple[int, Any]:
         status, body = self.ask("POST", f"/v1/{operation}", fields)
         return status, json.loads(body)
@@ -107,8 +116,11 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def nodes(directory: Path, count: int, **settings: str) -> Iterator[list[NodeProcess]]:
-    """A cluster that serves. Its logs are printed when the block fails."""
+def nodes(
+    directory: Path, count: int, *, own: Mapping[str, Mapping[str, str]] | None = None, **settings: str
+) -> Iterator[list[NodeProcess]]:
+    """A cluster that serves; `own` are further settings of single nodes. Its logs are printed when the block
+    fails."""
     ports = [(free_port(), free_port()) for _ in range(count)]
     scheme = "https" if "TENURE_TLS_CERT" in settings else "http"
     members = ",".join(
@@ -125,6 +137,7 @@ def nodes(directory: Path, count: int, **settings: str) -> Iterator[list[NodePro
                 "TENURE_HTTP_LISTEN": f"127.0.0.1:{port}",
                 "TENURE_PEER_LISTEN": f"127.0.0.1:{peer}",
                 **settings,
+                **(own or {}).get(f"n{number}", {}),
             },
         )
         for number, (port, peer) in enumerate(ports, 1)

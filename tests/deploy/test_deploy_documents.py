@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import click
 import deploy_metrics_page
 import deploy_settings_page
+import pytest
 from deploy_kit import DEPLOY, ROOT, alerts
 
+from tenure._cli.group import cli as client
 from tenure_cluster.cli import cli
 from tenure_cluster.config import SECTIONS, Config, Member
 from tenure_cluster.observe.catalogue import METRICS
 
 RUNBOOK = (DEPLOY / "RUNBOOK.md").read_text(encoding="utf-8")
+ERRORS = (DEPLOY / "ERRORS.md").read_text(encoding="utf-8")
 
 START_ERRORS = {
     "unknown setting": "config.py",
@@ -53,14 +56,29 @@ def test_every_setting_is_documented() -> None:
     assert written == deploy_settings_page.page(), "run: python tests/deploy/deploy_settings_page.py"
 
 
-def test_every_flag_of_the_server_says_what_it_does() -> None:
+@pytest.mark.parametrize("program", [cli, client], ids=["tenured", "tenure"])
+def test_every_flag_and_command_says_what_it_does(program: click.Command) -> None:
+    commands = list(_commands(program))
+    assert len(commands) > 3
     silent = [
         f"{command.name} {parameter.name}"
-        for command in _commands(cli)
+        for command in commands
         for parameter in command.params
         if isinstance(parameter, click.Option) and not parameter.help
     ]
     assert silent == []
+    assert [command.name for command in commands if not command.help] == []
+
+
+def test_every_command_is_on_a_page() -> None:
+    pages = "".join(
+        (ROOT / page).read_text(encoding="utf-8")
+        for page in ("README.md", "cluster/CREDENTIALS.md", "cluster/TLS.md", "deploy/RUNBOOK.md")
+    )
+    for program in (cli, client):
+        for command in _commands(program):
+            if not isinstance(command, click.Group):
+                assert re.search(rf"(`|tenured? (\w+ )?){command.name}\b", pages), command.name
 
 
 def _commands(command: click.Command) -> Iterator[click.Command]:
@@ -83,11 +101,11 @@ def test_every_alert_has_its_chapter_and_there_is_none_too_many() -> None:
     assert len(chapters) == len(set(chapters))
 
 
-def test_every_error_at_start_is_in_the_runbook_as_it_is_said() -> None:
+def test_every_error_at_start_is_written_down_as_it_is_said() -> None:
     for words, module in START_ERRORS.items():
         source = (ROOT / "cluster/tenure_cluster" / module).read_text(encoding="utf-8")
         assert words in source, f"{module} does not say {words!r} any more"
-        assert words.strip() in RUNBOOK, words
+        assert words.strip() in ERRORS, words
 
 
 def test_every_exit_code_has_its_chapter() -> None:
@@ -98,7 +116,7 @@ def test_every_exit_code_has_its_chapter() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for name in ("README.md", "RUNBOOK.md", "METRICS.md", "SETTINGS.md", "DRILL.md", "DASHBOARD.md"):
+    for name in sorted(page.name for page in DEPLOY.glob("*.md")):
         text = (DEPLOY / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = target.partition("#")

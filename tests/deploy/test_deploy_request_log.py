@@ -79,3 +79,13 @@ def test_a_nodes_lines_have_the_id_that_the_caller_got_and_no_path(tmp_path: Pat
         assert line["took_ms"] >= 0
         assert "secret-session" not in node.log
         assert all(json.loads(line) for line in node.log.splitlines())
+
+
+@pytest.mark.process
+def test_a_caller_without_an_id_is_given_one_and_an_unusable_one_is_replaced(tmp_path: Path) -> None:
+    with nodes(tmp_path, 1) as [node]:
+        given = [node.head("/livez", {}), node.head("/livez", {"X-Request-Id": "has spaces in it"})]
+        assert node.head("/livez", {"X-Request-Id": "mine-43"}) == "mine-43"
+    assert all(given)
+    assert len(set(given)) == 2
+    assert "has spaces in it" not in given

@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion11, hdrs, web
 from aiohttp.http import HttpProcessingError
@@ -33,6 +33,7 @@ from tenure_cluster.api.routes import Route
 from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.api.tls_site import TlsSite
 from tenure_cluster.auth.gate import Caller, Gate
+from tenure_cluster.observe.request_context import REQUEST_ID, SPAN
 from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
 from tenure_cluster.service.backups import Opener
 from tenure_cluster.service.errors import Problem
@@ -41,9 +42,28 @@ _log = logging.getLogger("tenure.api")
 
 _SANE_REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._~:/+=@-]{{1,{REQUEST_ID_BYTES_MAX}}}")
 _X_REQUEST_ID: Final = "X-Request-Id"
+_TRACED: Final = "/v1/"
 _CHALLENGE: Final = b"WWW-Authenticate: Bearer\r\n"
 _SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
 _NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
+
+
+class Traced(Protocol):
+    """The span of a request."""
+
+    @property
+    def parent(self) -> object:
+        """What is done for it belongs to this; for SPAN."""
+
+    def answered(self, operation: str, status: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Traces(Protocol):
+    """Makes them; see tracing."""
+
+    def request(self, method: str, headers: Mapping[str, str], request_id: bytes) -> Traced: ...
 
 
 class _ClientGone(Exception):
@@ -67,6 +87,7 @@ class HttpFront:
         draw: Callable[[int], bytes] | None = None,
         metrics_open: bool = False,
         backup: Opener | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """``gate`` tells callers by their credentials; without it everybody has all rights. ``draw`` gives
         random bytes for secrets; without it no credential can be made here. ``metrics_open``: /metrics needs
@@ -75,6 +96,7 @@ class HttpFront:
         ``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
         ``metrics`` makes the body of /metrics."""
         self._request_log = request_log
+        self._traces = traces
         self._limits = limits
         self._service = service
         self._gate = gate
@@ -157,24 +179,39 @@ class HttpFront:
         return self._stopping
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = request.headers
+        request_id = self._request_id(headers)
+        REQUEST_ID.set(request_id)  # each request is handled by a task of its own, and so in its own context
+        if self._traces is None or not request.raw_path.startswith(_TRACED):
+            return await self._handle_known(request, request_id, None)
+        span = self._traces.request(request.method, headers, request_id)
+        SPAN.set(span.parent)
+        try:
+            return await self._handle_known(request, request_id, span)
+        finally:
+            span.end()
+
+    async def _handle_known(
+        self, request: web.BaseRequest, request_id: bytes, span: Traced | None
+    ) -> web.StreamResponse:
         connection = cast(Connection, request.protocol)
         headers = request.headers
         content_type = headers.get(hdrs.CONTENT_TYPE, "")
         answer_format = codec.answer_format(headers.get(hdrs.ACCEPT, ""), content_type)
         log = self._request_log
         started_s = log.now_s() if log is not None and log.all else None
-        request_id = self._request_id(headers)
         try:
             answer = await self._answer(request, connection, content_type, answer_format, request_id)
         except _ClientGone:
             return self._writer.nothing()
         except Exception:
             failed = "a request failed: %s %.200s"
-            told = {"request_id": request_id.decode()}
-            _log.exception(failed, request.method, ascii(request.raw_path), extra=told)
+            _log.exception(failed, request.method, ascii(request.raw_path))
             answer = refusal(Problem("internal", "The server failed; its log says why"), answer_format)
         if isinstance(answer, web.StreamResponse):
             return answer
+        if span is not None:
+            span.answered(self._operation(request), answer.status)
         keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
         written = self._writer.write(request, answer, request_id, keep_alive=keep_alive)
         if connection.writing_paused:
@@ -234,6 +271,8 @@ class HttpFront:
         long = isinstance(endpoint, LongEndpoint)
         if not long and not endpoint.ends_with_connection(asked):
             return await endpoint.answer(asked, answer_format, caller)
+        if long:
+            SPAN.set(None)  # it goes on for hours, and what it asks for is no part of one request
         connection.cancel_when_lost = asyncio.current_task()
         try:
             if isinstance(endpoint, LongEndpoint):

@@ -9,12 +9,22 @@ import sys
 from typing import Final, Literal, TextIO
 
 import structlog
+from structlog.typing import EventDict
+
+from tenure_cluster.observe.request_context import REQUEST_ID
 
 Format = Literal["text", "json"]
 
 FIELDS: Final = ("request_id", "method", "operation", "status", "took_ms", "left_out")
 """Of a line about a request; see request_log.py. `left_out`: failed requests since the last line that have
 none."""
+
+
+def _of_request(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Whatever is written while a request is worked for has its id."""
+    if request_id := REQUEST_ID.get():
+        line.setdefault("request_id", request_id.decode("ascii", "backslashreplace"))
+    return line
 
 
 def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
@@ -25,6 +35,7 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(FIELDS),
+        _of_request,
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),

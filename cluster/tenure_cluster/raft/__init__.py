@@ -13,6 +13,7 @@ from tenure_cluster.raft.types import (
     RaftOptions,
     RaftStatus,
     Role,
+    Stage,
     StateMachine,
     Unknown,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "RaftOptions",
     "RaftStatus",
     "Role",
+    "Stage",
     "StateMachine",
     "TransferFailed",
     "Transferred",

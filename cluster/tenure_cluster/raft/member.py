@@ -33,6 +33,7 @@ from tenure_cluster.raft.types import (
     RaftStatus,
     RefusalReason,
     Role,
+    Stage,
     StateMachine,
 )
 
@@ -71,6 +72,8 @@ class Raft:
         self.on_sync: Callable[[float], None] | None = None
         """Told how many seconds each sync of the journal took."""
         self.on_snapshot: Callable[[SnapshotNews], None] | None = None
+        self.on_stage: Callable[[Stage, int], None] | None = None
+        """Told how far entries have come, by their index; see types.Stage."""
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._peers = {peer: address for peer, address in members.items() if peer != node_id}

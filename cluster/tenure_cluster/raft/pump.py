@@ -24,6 +24,7 @@ once, before anything that waited for it leaves.
 """
 
 import asyncio
+import contextvars
 import logging
 import math
 from collections.abc import Callable, Collection
@@ -44,7 +45,7 @@ from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews, Snapshots
 from tenure_cluster.raft.transfer import Transfers
 from tenure_cluster.raft.transport import Transport
-from tenure_cluster.raft.types import NotExecuted, NotLeader, RaftOptions, Role, StateMachine
+from tenure_cluster.raft.types import NotExecuted, NotLeader, RaftOptions, Role, Stage, StateMachine
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Listener(Protocol):
     on_role: Callable[[Role, str | None, int], None] | None
     on_sync: Callable[[float], None] | None
     on_snapshot: Callable[[SnapshotNews], None] | None
+    on_stage: Callable[[Stage, int], None] | None
 
 
 class Pump:
@@ -131,6 +133,8 @@ class Pump:
         self._look_s = options.election_timeout_min_ms / 2000 / LOOKS_PER_STALL
         self._transport: Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()
+        """Rounds run in that of the start, not in that of the request that happened to ask for them."""
         self._inbound: list[tuple[str, wire.Consensus | None]] = []
         self._inbound_bytes = 0
         self._deferred: list[Callable[[], None]] = []
@@ -148,7 +152,7 @@ class Pump:
 
     def begin(self, consensus: Consensus, journal: Journal, transport: Transport) -> None:
         """What rounds work on is there; messages may come."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._context = asyncio.get_running_loop(), contextvars.copy_context()
         self._observed_s = self._clock.monotonic()
         self.consensus, self.journal, self._transport = consensus, journal, transport
         self.snapshots.consensus = consensus
@@ -194,7 +198,7 @@ class Pump:
         if not self._turn_scheduled and self._syncing_since_s is None and not self.stopped:
             self._turn_scheduled = True
             assert self._loop is not None
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn, context=self._context)
 
     def _between_rounds(self, work: Callable[[], None]) -> None:
         """Do this at the beginning of the next round, when no sync is under way."""
@@ -264,6 +268,7 @@ class Pump:
         command, batch = taken
         index = consensus.append(command)
         self.proposals.append(index, consensus.replica.term, batch)
+        self._tell_stage("appended", index)
         return True
 
     def _begin_reads(self, consensus: Consensus, before: int, appended: bool) -> None:
@@ -311,6 +316,7 @@ class Pump:
         except Exception as broken:
             self.fail(broken)
             return
+        self._tell_stage("durable", self.consensus.replica.last_index)
         self.consensus.synced()
         self._send(held)
         self._send(self.consensus.take_early())
@@ -342,6 +348,10 @@ class Pump:
         except Exception:
             logger.exception("a callback of the consensus part raised")
 
+    def _tell_stage(self, stage: Stage, index: int) -> None:
+        if self._listener.on_stage is not None:
+            self.tell(self._listener.on_stage, stage, index)
+
     # -- timers
 
     def _observe(self) -> float:
@@ -365,7 +375,7 @@ class Pump:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at_s = at_s
-            self._timer = self._loop.call_later(at_s - now_s, self._on_timer)
+            self._timer = self._loop.call_later(at_s - now_s, self._on_timer, context=self._context)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at_s = None, math.inf
@@ -440,9 +450,11 @@ class Pump:
         pairs = self.proposals.pairs(index, term)
         if pairs is None:
             pairs = wire.decode_entry(command)
+        self._tell_stage("committed", index)
         results = self._machine.apply(index, pairs) if pairs else ()
         if len(results) != len(pairs):
             raise RaftBroken(f"{len(results)} results for {len(pairs)} commands at {index}")
+        self._tell_stage("applied", index)
         self.proposals.applied(index, term, results)
         self.snapshots.entry_applied(len(command))
 

@@ -8,6 +8,9 @@ import msgspec
 
 Role = Literal["leader", "follower", "candidate"]
 RefusalReason = Literal["not_leader", "queue_full", "too_large", "shutting_down"]
+Stage = Literal["appended", "durable", "committed", "applied"]
+"""How far an entry has come on one node: appended to its log by its leader; on this disk, as are all before
+it; known to be on a quorum's; in this node's state."""
 
 
 class RaftOptions(msgspec.Struct, frozen=True, kw_only=True):

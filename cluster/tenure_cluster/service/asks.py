@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from tenure_cluster.observe.request_context import REQUEST_ID, SPAN
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import Reply
 from tenure_cluster.service.requests import AcquireRequest, CommitRequest, Request
@@ -51,7 +52,17 @@ class Ask:
     """An operation with its tenant. An acquire always has a request_id here, the caller's or one minted for
     it."""
 
-    __slots__ = ("actor", "operation", "origin", "remember", "request", "sent", "tenant")
+    __slots__ = (
+        "actor",
+        "operation",
+        "origin",
+        "remember",
+        "request",
+        "request_id",
+        "sent",
+        "span",
+        "tenant",
+    )
 
     def __init__(
         self,
@@ -74,6 +85,10 @@ class Ask:
         """False for an acquire whose caller gave no request_id, and so can't ask for it again."""
         self.sent = False
         """Whether any attempt may have had an effect."""
+        self.request_id = REQUEST_ID.get()
+        """Of the HTTP request that it came with, at whatever node."""
+        self.span = SPAN.get()
+        """What its spans belong to; see observe.request_context."""
 
     @property
     def idempotent(self) -> bool:

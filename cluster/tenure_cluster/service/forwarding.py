@@ -19,9 +19,11 @@ the asker has long been answered. The numbers of a connection rise, so one numbe
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
+from tenure_cluster.observe.request_context import REQUEST_ID, SPAN
 from tenure_cluster.raft import Raft
 from tenure_cluster.service import peer_messages
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
@@ -33,19 +35,52 @@ from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.validation import check
 from tenure_cluster.settings import Leases
 
+_log = logging.getLogger("tenure.service")
+
 DoneAll: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class Traced(Protocol):
+    """The span of a question, on either side."""
+
+    @property
+    def parent(self) -> object:
+        """What is done for it belongs to this; for SPAN."""
+
+    @property
+    def traceparent(self) -> str:
+        """The same, as it is told to another node."""
+
+    def end(self) -> None:
+        """The question has its answer, or nobody waits for it any more."""
+
+
+class Traces(Protocol):
+    """Makes them; see tracing."""
+
+    def asks(self, parent: object, leader: str) -> Traced: ...
+
+    def asked(self, peer: str, traceparent: str, operations: Sequence[str]) -> Traced: ...
 
 
 class _Question:
     """Asked and not yet answered."""
 
-    __slots__ = ("asks", "done", "peer", "term")
+    __slots__ = ("asks", "done", "peer", "span", "term")
 
-    def __init__(self, asks: Sequence[Ask], peer: str, term: int, done: DoneAll) -> None:
+    def __init__(
+        self, asks: Sequence[Ask], peer: str, term: int, done: DoneAll, span: Traced | None = None
+    ) -> None:
         self.asks = asks
         self.peer = peer
         self.term = term
         self.done = done
+        self.span = span
+
+    def over(self) -> None:
+        """It is among the questions no more."""
+        if self.span is not None:
+            self.span.end()
 
     def end(self, outcome: NoAnswer) -> None:
         self.done([outcome] * len(self.asks))
@@ -80,6 +115,8 @@ class Forwarding:
         self.bad_messages = 0
         self.on_description: Callable[[str, Describe | Described], None] | None = None
         """Takes what isn't about operations but about the nodes themselves."""
+        self.traces: Traces | None = None
+        """Where questions are traced."""
         leadership.listeners.append(self._leader_changed)
 
     def __len__(self) -> int:
@@ -91,19 +128,29 @@ class Forwarding:
         self._number += 1
         number = self._number
         term = self._leadership.term
-        payload = peer_messages.encode_asked(number, term, asks[0].tenant, list(asks))
+        span = None
+        if self.traces is not None and asks[0].span is not None:
+            span = self.traces.asks(asks[0].span, leader)
+        question = _Question(asks, leader, term, done, span)
+        payload = peer_messages.encode_asked(
+            number, term, asks[0].tenant, list(asks), "" if span is None else span.traceparent
+        )
         if self._raft.send(leader, payload) is None:
+            question.over()
             done([NoAnswer.NOT_EXECUTED] * len(asks))
             return number
         for ask in asks:
             ask.sent = True
-        self._questions[number] = _Question(asks, leader, term, done)
+        self._questions[number] = question
         return number
 
     def forget(self, number: int) -> None:
         """Nobody waits for this answer any more. A leader that keeps a poll for it is told."""
         question = self._questions.pop(number, None)
-        if question is not None and any(ask.wait_ms for ask in question.asks):
+        if question is None:
+            return
+        question.over()
+        if any(ask.wait_ms for ask in question.asks):
             self._raft.send(question.peer, peer_messages.encode_forgotten(number))
 
     def on_peer_message(self, peer: str, epoch: int, payload: bytes) -> None:
@@ -160,6 +207,7 @@ class Forwarding:
     def _end(self, which: Callable[[_Question], bool], outcome: NoAnswer) -> None:
         for number, question in [item for item in self._questions.items() if which(item[1])]:
             self._questions.pop(number, None)
+            question.over()
             question.end(outcome)
 
     def _answered(self, peer: str, message: Answered) -> None:
@@ -170,6 +218,7 @@ class Forwarding:
         if len(outcomes) != len(question.asks):
             raise peer_messages.BadMessage(f"{len(outcomes)} answers to {len(question.asks)} operations")
         del self._questions[message.number]
+        question.over()
         question.done(outcomes)
 
     def _asked(self, peer: str, message: Asked) -> None:
@@ -177,11 +226,30 @@ class Forwarding:
         if number <= self._asked_up_to.get(peer, -1):
             return
         self._asked_up_to[peer] = number
+        # What is done for it here is told and traced with the request that it came with at the other node.
+        span = None
+        if message.traceparent and self.traces is not None:
+            operations = [item.operation for item in message.items]
+            span = self.traces.asked(peer, message.traceparent, operations)
+        of_request = REQUEST_ID.set(message.request_id)
+        of_span = SPAN.set(None if span is None else span.parent)
+        try:
+            self._execute(peer, message, span)
+        finally:
+            SPAN.reset(of_span)
+            REQUEST_ID.reset(of_request)
+
+    def _execute(self, peer: str, message: Asked, span: Traced | None) -> None:
+        number = message.number
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s asks for %s", peer, ", ".join(item.operation for item in message.items))
 
         def done(outcomes: list[Outcome]) -> None:
             self._waiting.pop((peer, number), None)
             # Without a link the answer is lost, and the asker learns that from its own side of it.
             self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
+            if span is not None:
+                span.end()
 
         asks = peer_messages.asks_of(message)
         if message.term != self._leadership.term:

@@ -34,6 +34,10 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag=1):
     items: list[AskedItem]
     actor: str = ""
     origin: str = ""
+    request_id: bytes = b""
+    """Of the HTTP request that they came with, for the lines of the leader's log."""
+    traceparent: str = ""
+    """W3C Trace Context's, where the request is traced."""
 
 
 class AnsweredItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -85,9 +89,12 @@ class BadMessage(Exception):
     """A peer said something that no service of this version says."""
 
 
-def encode_asked(number: int, term: int, tenant: str, asks: list[Ask]) -> bytes:
+def encode_asked(number: int, term: int, tenant: str, asks: list[Ask], traceparent: str = "") -> bytes:
     items = [AskedItem(ask.operation, ask.remember, _encoder.encode(ask.request)) for ask in asks]
-    return _encoder.encode(Asked(number, term, tenant, items, asks[0].actor, asks[0].origin))
+    first = asks[0]
+    return _encoder.encode(
+        Asked(number, term, tenant, items, first.actor, first.origin, first.request_id, traceparent)
+    )
 
 
 def encode_answered(number: int, outcomes: list[Outcome]) -> bytes:

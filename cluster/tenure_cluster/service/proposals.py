@@ -63,9 +63,14 @@ class Proposer:
         self._mint = mint
         self._wall_ms = wall_ms
         self.pending = 0
+        self.on_ask: Callable[[Ask], Callable[[RaftOutcome], None] | None] | None = None
+        """Told of what is asked for alone; what it gives is told the outcome."""
 
-    def propose(self, command: AnyCommand, then: Then) -> None:
-        """Propose `command` now. `then` is called exactly once, perhaps before this returns."""
+    def propose(
+        self, command: AnyCommand, then: Then, hear: Callable[[RaftOutcome], None] | None = None
+    ) -> None:
+        """Propose `command` now. `then` is called exactly once, perhaps before this returns; `hear` before
+        it."""
         tag = NEWER.get(type(command))
         if tag is not None and (refusal := self._held_back(tag)) is not None:
             then(refusal)
@@ -74,13 +79,16 @@ class Proposer:
 
         def settled(outcome: RaftOutcome) -> None:
             self.pending -= 1
+            if hear is not None:
+                hear(outcome)
             then(outcome.result if type(outcome) is Applied else _without_result(outcome))
 
         self._raft.propose(self._raft.now_ms(), commands.encode(command), settled)
 
     def ask(self, ask: Ask, then: Then) -> None:
         """Propose what `ask` asks for."""
-        self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then)
+        hear = None if self.on_ask is None else self.on_ask(ask)
+        self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then, hear)
 
     def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome], None]) -> None:
         """Propose what several ask for that came together, with one stamp. What becomes of them is told as

@@ -125,5 +125,6 @@ def _read(ask: Ask, view: reads.View) -> Answer:
     try:
         return reads.read(ask, view)
     except Exception:
-        _log.exception("a read failed: %s", ask.operation)
+        told = {"request_id": ask.request_id.decode("ascii", "backslashreplace")}
+        _log.exception("a read failed: %s", ask.operation, extra=told)
         return Problem("internal", "the read failed; the leader's log says why")
