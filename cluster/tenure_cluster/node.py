@@ -19,6 +19,7 @@ import os
 import resource
 import secrets
 import signal
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Final
@@ -96,6 +97,7 @@ class Node:
         self._tls: NodeTls | None = None
         self._tls_watch: asyncio.Task[None] | None = None
         self._first: asyncio.Task[None] | None = None
+        self._observing: Observing | None = None
         self._clock = SystemClock()
         self.replica = Replica()
 
@@ -168,7 +170,9 @@ class Node:
                 clock=self._clock,
                 free_bytes=self._disk.free_bytes,
                 tls=self._tls,
+                cpu_s=time.thread_time,
             )
+            self._observing = observing
         await raft.start()
         self._raft = raft
         service.start()
@@ -233,6 +237,7 @@ class Node:
         disk, self._disk = self._disk, None
         watch, self._tls_watch = self._tls_watch, None
         first, self._first = self._first, None
+        observing, self._observing = self._observing, None
         for task in (watch, first):
             if task is not None:
                 task.cancel()
@@ -245,6 +250,8 @@ class Node:
             await raft.stop()
         if disk is not None:
             disk.close()
+        if observing is not None:
+            observing.stop()
 
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._clock.wall_ms() / 1000, dt.UTC)
