@@ -65,9 +65,10 @@ ID_BYTES: Final = 16
 IDS_PER_DRAW: Final = 256
 """Ids that one call of the system provides for."""
 
-GC_THRESHOLDS: Final = (50_000, 20, 50)
+GC_THRESHOLDS: Final = (5_000, 20, 50)
 """Nearly everything that a call makes is freed by counting references; the interpreter's own thresholds
-walk what lives on far too often for that.
+walk what lives on far too often for that. What a granted lease leaves behind is walked once and never again,
+but all that came since the last walk in one go: ten times as many objects held the loop for 46 ms.
 """
 
 OPEN_FILES_SPARE: Final = 256
