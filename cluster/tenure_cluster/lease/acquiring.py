@@ -185,7 +185,7 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
         session = Session(
             tenant,
             session_id,
-            asked.owner,
+            table.shared_owner(asked.owner),
             ttl_ms,
             step.now_ms + ttl_ms,
             True,
@@ -196,7 +196,7 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
         table.add_session(ref, session)
     else:
         session = table.sessions[ref]
-    leases = grant_all(step, tenant, asked, session, 0)
+    leases = grant_all(step, ref, asked, session, 0)
     if session.private:
         table.watch_session(ref)
     return _granted(step, leases, replayed=False)
