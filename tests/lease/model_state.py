@@ -393,6 +393,8 @@ class State:
             "progress": None,
             "parked_ttl_ms": 0,
             "moved": False,
+            "parked_from": None,
+            "reached": {},
             "claim_deadline_ms": claim_deadline_ms,
             "granted_ms": self.time,
             "granted_wall_ms": self.wall,
