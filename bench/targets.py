@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
 
 from live_cluster import LiveCluster, free_ports, until
+from live_cluster import LiveNode as LiveNode
 from load import Script
 from raw_http import HttpAnswer, NoAnswer, NotSent, fetch, request_bytes
 

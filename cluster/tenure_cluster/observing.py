@@ -12,6 +12,7 @@ from tenure_cluster.api.app import HttpFront
 from tenure_cluster.auth.tls import NodeTls
 from tenure_cluster.observe.exposition import Sample, exposition, of_leases, of_raft
 from tenure_cluster.observe.lease_counts import LeaseCounts
+from tenure_cluster.observe.loop_holds import LoopHolds
 from tenure_cluster.observe.raft_counts import RaftCounts
 from tenure_cluster.raft import Raft
 from tenure_cluster.raft.clock import Clock
@@ -36,7 +37,9 @@ class Observing:
         clock: Clock,
         free_bytes: Callable[[], int],
         tls: NodeTls | None,
+        cpu_s: Callable[[], float],
     ) -> None:
+        """`cpu_s` tells the processor time of the calling thread."""
         self.front: HttpFront | None = None
         """Put here when it is open."""
         self._config = config
@@ -47,6 +50,7 @@ class Observing:
         self._tls = tls
         self.leases = LeaseCounts(config.metrics.tenants_max, raft.serving)
         self.consensus = RaftCounts(clock.monotonic, clock.wall_ms)
+        self.holds = LoopHolds(cpu_s)
         self.metrics = exposition(self._samples)
         replica.on_applied = self.leases.on_applied
         replica.on_restored = _both(replica.on_restored, lambda: self.leases.on_restored(replica.table))
@@ -56,6 +60,10 @@ class Observing:
         leadership.listeners.append(
             lambda: self.consensus.on_role(leadership.role, leadership.leader_id, leadership.term)
         )
+
+    def stop(self) -> None:
+        """Nothing is measured any more."""
+        self.holds.stop()
 
     def _samples(self) -> Iterator[Sample]:
         yield from of_leases(self.leases)
@@ -94,6 +102,8 @@ class Observing:
         yield "tenure_disk_reserve_bytes", (), config.admission.disk_reserve_bytes
         if self._tls is not None:
             yield "tenure_tls_expiry_timestamp_seconds", (), self._tls.expires_at.timestamp()
+        yield "tenure_loop_held_seconds", (), self.holds.longest_s
+        yield "tenure_loop_held_cpu_seconds", (), self.holds.longest_cpu_s
         if front is not None:
             yield "tenure_http_connections", (), front.connections
             for status, number in front.answered.items():

@@ -6,8 +6,8 @@ HEAD = """\
 # Metrics
 
 `GET /metrics` on every node, in Prometheus' text format; `metrics.enabled = false` takes it away. A scrape
-costs a node a few milliseconds, counting costs an operation less than a microsecond, and about 200 bytes of
-memory for each lease that is held. `bench/metrics_cost.py` measures it.
+costs a node a few milliseconds, and counting costs an operation less than a microsecond;
+`bench/metrics_cost.py` measures it.
 
 - Counters of leases are counted by the node that leads, while it serves: the sum over all nodes is the
   cluster's, `sum by (job) (rate(…))`. What is read again from the journal at a start is not counted again,

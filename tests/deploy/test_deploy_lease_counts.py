@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tenure_cluster.lease.commands import Abandon, Acquire, Break, Command, Expire, Release
+from tenure_cluster.lease.commands import Abandon, Acquire, Break, Command, Expire, Park, Release, Unpark
 from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.types import Mode
 from tenure_cluster.observe.lease_counts import OTHER, LeaseCounts, TenantCounts
 from tenure_cluster.observe.series import Histogram
 
@@ -24,7 +25,16 @@ class World:
         self.counts.on_applied(commands, answers, events)
         return answers
 
-    def acquire(self, at_ms: int, key: str, tenant: str = "t", *, wait: bool = False, who: str = "a") -> str:
+    def acquire(
+        self,
+        at_ms: int,
+        key: str,
+        tenant: str = "t",
+        *,
+        wait: bool = False,
+        who: str = "a",
+        mode: Mode = "exclusive",
+    ) -> str:
         lease_id = f"lease-{tenant}-{key}-{who}-{at_ms}"
         command = Acquire(
             tenant=tenant,
@@ -36,7 +46,7 @@ class World:
             request_id=f"request-{lease_id}",
             remember=True,
             wait=wait,
-            mode="exclusive",
+            mode=mode,
             slots=1,
             grace_ms=0,
             if_held="conflict",
@@ -63,6 +73,27 @@ def test_a_lease_is_held_from_its_grant_to_its_end() -> None:
     assert world.of().hold_s.count == 1
     assert world.of().hold_s.total == 3.5
     assert world.of().ended == {"released": 1}
+
+
+def test_readers_who_share_a_token_are_counted_each() -> None:
+    world = World()
+    first = world.acquire(1_000, "k", who="a", mode="shared")
+    second = world.acquire(2_000, "k", who="b", mode="shared")
+    assert world.of().held == 2
+    world.apply(4_000, release(first), release(second))
+    assert world.of().held == 0
+    assert world.of().hold_s.total == 3.0 + 2.0
+
+
+def test_a_lease_that_was_parked_and_has_another_token_since_is_held_from_its_grant() -> None:
+    world = World()
+    lease_id = world.acquire(1_000, "k")
+    world.apply(2_000, Park("t", lease_id, 60_000, 0))
+    world.apply(3_000, Unpark("t", lease_id, None, None, 0))
+    assert world.of().held == 1
+    world.apply(5_000, release(lease_id))
+    assert world.of().held == 0
+    assert world.of().hold_s.total == 4.0
 
 
 def test_a_waiter_waits_from_joining_to_its_grant() -> None:

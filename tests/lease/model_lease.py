@@ -18,6 +18,7 @@ from model_passing import Passing
 from model_state import HOLDERS_MAX, SET_KEYS_MAX, WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
 
 NAMED_MAX = 10
+PROGRESS_STEPS_MAX = 8
 
 
 class Model(Passing):
@@ -58,7 +59,7 @@ class Model(Passing):
     def shown(self, lease: Row) -> Row:
         """A grant: lease and session."""
         session = self.session(lease["tenant"], lease["session_id"])
-        hidden = {"remember", "set", "scope", "moved", "parked_ttl_ms"}
+        hidden = {"remember", "set", "scope", "moved", "parked_ttl_ms", "parked_from", "reached"}
         hidden |= {"progress", "progress_ms", "progress_until_ms"}
         kind = 0 if not lease["set"] else 2 if session and session["private"] else 1
         fields = {name: value for name, value in lease.items() if name not in hidden}
@@ -78,6 +79,8 @@ class Model(Passing):
             "progress": lease["progress"],
             "parked_ttl_ms": lease["parked_ttl_ms"],
             "scope": lease["scope"] if lease["moved"] else None,
+            "parked_from": lease["parked_from"],
+            "reached": lease["reached"] or None,
         }
 
     def granted(self, leases: list[Row], replayed: bool) -> Row:
@@ -151,7 +154,8 @@ class Model(Passing):
             refusal = self.other_mode(wanted, tenant, key, mine.get(key, []))
             if refusal is not None:
                 return refusal
-        if mine and (c["if_held"] == "conflict" or len(mine) < len(keys)):
+        resting = any(row["parked_ttl_ms"] for rows in mine.values() for row in rows)
+        if mine and (c["if_held"] == "conflict" or resting or len(mine) < len(keys)):
             key, leases = next(iter(mine.items()))
             return {"is": "Held", "key": key, "holders": self.shown_holders(tenant, key, leases)} | {
                 "waiters": len(self.queue(tenant, key)),
@@ -164,7 +168,9 @@ class Model(Passing):
         return self.fresh_acquire(wanted, tenant, scope)
 
     def held_by(self, tenant: str, key: str, scope: str) -> list[Row]:
-        return [row for row in self.holders(tenant, key) if scope and row["session_id"] == scope]
+        """What a session holds of a key, resting or not."""
+        held = self.holders(tenant, key) if scope else []
+        return [row for row in held if scope in (row["session_id"], row["parked_from"])]
 
     def together(self, lease: Row) -> list[Row]:
         """What is left of the set that a lease was granted in, in the order of the keys."""
@@ -465,10 +471,17 @@ class Model(Passing):
         return {"is": "Renewed", "grant": self.shown(lease)}
 
     def note(self, lease: Row, note: Row) -> None:
-        """Keep what a holder says of its progress; saying it again is none."""
-        known = lease["progress"] or {}
+        """Keep what a holder says of its progress; saying it again is none, and neither is counting back."""
+        known, step, counter = lease["progress"] or {}, note["step"], note["counter"]
         if all(known.get(name) == note[name] for name in note):
             return
+        if counter:
+            most = lease["reached"].get(step, 0)
+            another_text = counter == most and (known.get("step"), known.get("counter")) == (step, counter)
+            if counter <= most and not another_text:
+                return
+            steps = [(name, most) for name, most in lease["reached"].items() if name != step]
+            lease["reached"] = dict([*steps, (step, counter)][-PROGRESS_STEPS_MAX:])
         lease["progress"] = note | {"at_ms": self.time, "wall_ms": self.wall}
         if lease["progress_until_ms"]:
             until = self.time + lease["progress_ms"]

@@ -86,6 +86,8 @@ class Passing(Writes):
         lease["progress_until_ms"] = 0
         if session["private"]:
             self.sessions.remove(session)
+        else:
+            lease["parked_from"] = session["session_id"]
         self.alone(lease, c["limit_ms"])
         self.put_last(lease)
         self.tell(lease, "parked")
@@ -128,7 +130,7 @@ class Passing(Writes):
             return {"is": "TokensExhausted"}
         self.sessions.remove(self.session(tenant, lease["session_id"]) or {})
         ttl_ms = c["ttl_ms"] or lease["parked_ttl_ms"]
-        lease |= {"parked_ttl_ms": 0, "token": self.mint(tenant)}
+        lease |= {"parked_ttl_ms": 0, "token": self.mint(tenant), "parked_from": None, "reached": {}}
         lease["progress_until_ms"] = self.time + lease["progress_ms"] if lease["progress_ms"] else 0
         if name is None:
             self.alone(lease, ttl_ms)

@@ -269,7 +269,7 @@ class State:
         self.events.append(
             happened
             | {"token": token, "at_ms": self.time, "wall_ms": self.wall, "detail": detail}
-            | {"mode": mode, "slot": slot}
+            | {"mode": mode, "slot": slot, "since_ms": 0}
         )
         return revision
 
@@ -393,6 +393,8 @@ class State:
             "progress": None,
             "parked_ttl_ms": 0,
             "moved": False,
+            "parked_from": None,
+            "reached": {},
             "claim_deadline_ms": claim_deadline_ms,
             "granted_ms": self.time,
             "granted_wall_ms": self.wall,
@@ -447,6 +449,7 @@ class State:
             detail = "no_progress"
         self.end(lease, reason)
         self.tell(lease, kind, detail)
+        self.events[-1]["since_ms"] = lease["granted_ms"]
 
 
 def waiter_item_id(waiter: Row) -> str:

@@ -211,3 +211,44 @@ def test_a_taking_up_that_comes_late_does_not_take_up_what_was_parked_since(two:
     taken = expect(results.Unparked, two.unpark("one", token=held.lease.token)).grant
     two.park("one", token=taken.lease.token)
     assert two.unpark("one", token=held.lease.token) == results.StaleToken(taken.lease.token)
+
+
+# Asking for what one has parked
+
+
+@pytest.mark.parametrize("if_held", ["return", "conflict"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_session_does_not_wait_behind_the_lease_that_it_parked(
+    two: World, if_held: str, *, wait: bool
+) -> None:
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    two.restart()
+    held = expect(results.Held, two.acquire("k", "A", session="a", wait=wait, if_held=if_held))
+    assert [holder.owner for holder in held.holders] == ["A"]
+    assert two.queue("k") == []
+    assert isinstance(two.acquire("k", "B", session="b", wait=True), results.Waiting)
+
+
+def test_a_session_that_parked_one_of_several_keys_gets_none_of_them(two: World) -> None:
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    assert isinstance(two.acquire(keys=["j", "k"], session="a", wait=True), results.Held)
+    assert two.holder("j") is None
+
+
+def test_it_is_whoever_parked_it_last_who_would_wait_for_itself(two: World) -> None:
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    two.unpark("one", "b")
+    two.park("one")
+    two.park("one")
+    assert isinstance(two.acquire("k", "B", session="b", wait=True), results.Held)
+    assert isinstance(two.acquire("k", "A", session="a", wait=True), results.Waiting)
+
+
+def test_a_session_whose_lease_was_taken_up_elsewhere_waits_like_any_other(two: World) -> None:
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    two.unpark("one", "b")
+    assert isinstance(two.acquire("k", "A", session="a", wait=True), results.Waiting)

@@ -96,6 +96,71 @@ def test_progress_goes_with_a_lease(world: World) -> None:
     assert isinstance(world.renew(session="s", progress=("x", "", 1)), results.Invalid)
 
 
+# Notes that come late
+
+
+def holds(world: World, *notes: tuple[str, str, int]) -> None:
+    """A lease that demands progress within five seconds, of which these notes were told, one a second."""
+    world.acquire("k", lease="one", ttl_ms=60_000, progress_ms=5_000)
+    for note in notes:
+        world.renew("one", progress=note)
+        assert "progress" in world.kinds()
+        world.wait(1_000)
+
+
+def deadline_and_note(world: World) -> tuple[int, str, int]:
+    (grant,) = world.table.holders(TENANT, "k")
+    assert grant.lease.life is not None
+    assert grant.lease.life.progress is not None
+    note = grant.lease.life.progress
+    return grant.lease.life.progress_deadline_ms, note.step, note.counter
+
+
+@pytest.mark.parametrize(
+    "late",
+    [("read", "", 3), ("read", "page 4", 4), ("write", "", 6), ("write", "done", 1)],
+    ids=["left-step", "left-step-text", "present-step", "present-step-text"],
+)
+def test_a_note_that_comes_after_a_later_one_is_no_progress(world: World, late: tuple[str, str, int]) -> None:
+    holds(world, ("read", "", 3), ("read", "", 4), ("write", "", 7))
+    before = deadline_and_note(world)
+    world.restart()
+    assert isinstance(world.renew("one", progress=late), results.Renewed)
+    assert "progress" not in world.kinds()
+    assert deadline_and_note(world) == before
+    world.wait(4_000)
+    assert world.renew("one", progress=late) == results.Lost("expired", "no_progress")
+
+
+@pytest.mark.parametrize(
+    "new",
+    [("write", "", 8), ("write", "checked", 7), ("read", "", 5), ("check", "", 1), ("read", "again", 0)],
+    ids=["counts-on", "says-more", "back-and-further", "another-step", "without-counter"],
+)
+def test_a_note_that_says_what_was_not_known_is_progress(world: World, new: tuple[str, str, int]) -> None:
+    holds(world, ("read", "", 4), ("write", "", 7))
+    world.renew("one", progress=new)
+    assert "progress" in world.kinds()
+    assert deadline_and_note(world) == (world.now_ms + 5_000, new[0], new[2])
+
+
+def test_of_a_bounded_number_of_steps_it_is_known_how_far_they_came(world: World) -> None:
+    steps = [f"step {number}" for number in range(limits.PROGRESS_STEPS_MAX + 1)]
+    holds(world, *[(step, "", 2) for step in steps])
+    world.renew("one", progress=(steps[1], "", 1))
+    assert "progress" not in world.kinds()
+    world.renew("one", progress=(steps[0], "", 1))
+    assert "progress" in world.kinds()
+
+
+def test_who_takes_a_lease_up_may_count_from_the_start(world: World) -> None:
+    holds(world, ("read", "", 9))
+    world.park("one")
+    world.unpark("one")
+    world.renew("one", progress=("read", "", 1))
+    assert "progress" in world.kinds()
+
+
 # Closing what is large
 
 

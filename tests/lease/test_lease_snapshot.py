@@ -253,11 +253,17 @@ def test_an_empty_table_has_a_snapshot_too() -> None:
 
 
 def test_a_loaded_table_shares_its_strings_as_a_running_one_does(world: World) -> None:
-    world.acquire("k", "A", lease="one")
-    loaded = snapshot.load(dump(world.machine))
-    ((ref, lease),) = loaded.leases.items()
-    ((session_ref, session),) = loaded.sessions.items()
-    assert ref is session_ref
-    assert lease.lease_id is lease.session_id is session.session_id is ref[1]
-    assert lease.tenant is session.tenant is loaded.tenants[TENANT].tenant
-    assert lease.metadata is session.metadata
+    for key in "jk":
+        world.acquire(key, "".join(["age", "nt"]), lease=f"of-{key}")
+    for table in (world.table, snapshot.load(dump(world.machine))):
+        owners = []
+        for (ref, lease), (session_ref, session) in zip(
+            table.leases.items(), table.sessions.items(), strict=True
+        ):
+            assert ref is session_ref
+            assert lease.lease_id is lease.session_id is session.session_id is ref[1]
+            assert lease.tenant is session.tenant is table.tenants[TENANT].tenant
+            assert lease.metadata is session.metadata
+            owners += [lease.owner, session.owner]
+        assert len(owners) == 4
+        assert all(owner is owners[0] for owner in owners)

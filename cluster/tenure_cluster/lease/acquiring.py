@@ -185,7 +185,7 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
         session = Session(
             tenant,
             session_id,
-            asked.owner,
+            table.shared_owner(asked.owner),
             ttl_ms,
             step.now_ms + ttl_ms,
             True,
@@ -196,7 +196,7 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
         table.add_session(ref, session)
     else:
         session = table.sessions[ref]
-    leases = grant_all(step, tenant, asked, session, 0)
+    leases = grant_all(step, ref, asked, session, 0)
     if session.private:
         table.watch_session(ref)
     return _granted(step, leases, replayed=False)
@@ -219,8 +219,9 @@ def _mode_conflict(
 
 def _held_already(step: Step, asked: Acquire, own: dict[Key, Lease]) -> Result:
     """The asking session holds some of the keys, and can't wait for itself. What it holds is answered if it
-    is all that it asks for."""
-    if asked.if_held == "return" and len(own) == len(asked.keys):
+    is all that it asks for, and nothing of it is parked: that can't be acted under, so it is only named."""
+    parked = any(lease.parked for lease in own.values())
+    if asked.if_held == "return" and len(own) == len(asked.keys) and not parked:
         for lease in own.values():
             if lease.claim_deadline_ms:
                 claim_all(step, lease)
@@ -242,7 +243,7 @@ def _is_free(step: Step, tenant: TenantId, key: Key, family: Family, session_id:
 
 
 def _own_leases(step: Step, asked: Acquire) -> dict[Key, Lease]:
-    """The leases that the asking session holds on the keys already."""
+    """The leases that the asking session holds on the keys already, those included that it has parked."""
     if asked.session_id is None:
         return {}
     return {
@@ -250,6 +251,7 @@ def _own_leases(step: Step, asked: Acquire) -> dict[Key, Lease]:
         for key in asked.keys
         for lease in step.table.leases_of(asked.tenant, key)
         if lease.session_id == asked.session_id
+        or (lease.life is not None and lease.life.parked_from == asked.session_id)
     }
 
 

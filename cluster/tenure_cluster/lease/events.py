@@ -59,7 +59,7 @@ TOLD_TO_ALL: Final[frozenset[EventKind]] = frozenset({"restored"})
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that happened to one key. ``detail`` is the reason, the refusal's code or empty. ``mode`` is
-    empty where no lease or waiter is spoken of."""
+    empty where no lease or waiter is spoken of. ``since_ms`` is when a lease began that ends here, else 0."""
 
     tenant: TenantId
     revision: Revision
@@ -72,3 +72,4 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     mode: str = ""
     slot: int = 0
+    since_ms: ClusterTime = 0

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.events import EventKind
-from tenure_cluster.lease.indexes import KeyQueue, KeyRef
+from tenure_cluster.lease.indexes import KeyQueue, KeyRef, SessionRef
 from tenure_cluster.lease.liveness import drop_dead, lease_live, waiter_dead
 from tenure_cluster.lease.results import Holder
 from tenure_cluster.lease.step import InvariantBroken, Step
@@ -210,7 +210,8 @@ def grant(
         slot = _free_slot(table, tenant, key)
     joins = first is not None and wanted.mode == SHARED
     token = first.token if first is not None and joins else step.mint(tenant)
-    revision = step.emit("granted", tenant, key, wanted.owner, token, "", wanted.mode, slot)
+    owner = table.shared_owner(wanted.owner)
+    revision = step.emit("granted", tenant, key, owner, token, "", wanted.mode, slot)
     lease = Lease(
         tenant,
         lease_id,
@@ -218,7 +219,7 @@ def grant(
         wanted.mode,
         slot,
         session_id,
-        wanted.owner,
+        owner,
         token,
         wanted.grace_ms,
         wanted.metadata or EMPTY_METADATA,
@@ -241,10 +242,16 @@ def _life(step: Step, progress_ms: int, claim_deadline_ms: ClusterTime) -> Lease
 
 
 def grant_all(
-    step: Step, tenant: TenantId, wanted: Acquire | Waiter, session: Session, claim_deadline_ms: ClusterTime
+    step: Step,
+    session_ref: SessionRef,
+    wanted: Acquire | Waiter,
+    session: Session,
+    claim_deadline_ms: ClusterTime,
 ) -> list[Lease]:
-    """Grant all keys that were asked for, in their order; each has room."""
-    refs = [(tenant, lease_id) for lease_id in wanted.lease_ids]
+    """Grant all keys that were asked for, in their order; each has room. A private session and its lease
+    share their reference as one object."""
+    tenant, session_id = session_ref
+    refs = [session_ref if lease_id == session_id else (tenant, lease_id) for lease_id in wanted.lease_ids]
     in_set = ALONE
     if len(refs) > 1:
         in_set = OF_PRIVATE_SET if session.private else OF_SET
@@ -462,7 +469,7 @@ def _grant_waiter(step: Step, waiter: Waiter) -> None:
     if len(waiter.keys) > 1:
         # It may have been in the way of others that go beside it.
         step.unserved.update(((waiter.tenant, key), None) for key in waiter.keys)
-    grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)
+    grant_all(step, ref, waiter, table.sessions[ref], claim_deadline_ms)
 
 
 def claim_all(step: Step, lease: Lease) -> list[Lease]:

@@ -78,6 +78,9 @@ PROGRESS_STEP_BYTES_MAX: Final = 128
 PROGRESS_TEXT_BYTES_MAX: Final = 512
 """Greatest length of a progress note's text in bytes of UTF-8."""
 
+PROGRESS_STEPS_MAX: Final = 8
+"""Of so many steps it is remembered how far their counters have come."""
+
 PROGRESS_MS_MIN: Final = 1_000
 PROGRESS_MS_MAX: Final = 86_400_000
 """Within how long a lease may demand progress."""

@@ -8,7 +8,8 @@ A parked lease waits for a human: it leaves its session, because nobody will sen
 kept by a private session of its own until a limit. Its id stays, so whoever keeps it can take the lease up
 again; then it gets a new token, so that nothing written before the pause can come after it. Both name the
 token, so that a request which was delayed on its way can't park a lease that was taken up since. The scope of
-the request that made the lease is kept with it (see Lease.scope), because its session is another now.
+the request that made the lease is kept with it (see Lease.scope), because its session is another now. So is
+the session that it was parked from: that one can't wait for the key, because it would wait for itself.
 """
 
 from msgspec.structs import replace
@@ -143,7 +144,10 @@ def park(step: Step, asked: Park) -> Result:
     session = table.sessions[(lease.tenant, lease.session_id)]
     life = lease.life or NO_LIFE
     ttl_ms = life.parked_ttl_ms or session.ttl_ms
-    resting = replace(life, parked_ttl_ms=ttl_ms, progress_deadline_ms=0, scope=lease.scope)
+    parked_from = life.parked_from if lease.private else lease.session_id
+    resting = replace(
+        life, parked_ttl_ms=ttl_ms, progress_deadline_ms=0, scope=lease.scope, parked_from=parked_from
+    )
     parked = replace(lease, session_id=lease.lease_id, life=resting)
     alone = _private_session(step, parked, asked.limit_ms)
     table.sessions.pop(ref, None)
@@ -214,7 +218,7 @@ def unpark(step: Step, asked: Unpark) -> Result:
     if not step.tokens_left(tenant):
         return TokensExhausted()
     deadline_ms = step.now_ms + life.progress_ms if life.progress_ms else 0
-    awake = replace(life, parked_ttl_ms=0, progress_deadline_ms=deadline_ms)
+    awake = replace(life, parked_ttl_ms=0, progress_deadline_ms=deadline_ms, parked_from=None, reached=None)
     taken = replace(lease, token=step.mint(tenant), life=awake)
     taken = replace(taken, revision=step.tell("unparked", taken))
     table.remove_session(ref)

@@ -32,7 +32,16 @@ from tenure_cluster.lease.results import (
     TokensExhausted,
 )
 from tenure_cluster.lease.step import Step
-from tenure_cluster.lease.types import NO_LIFE, KeySet, Lease, Progress, Session, SessionId, TenantId
+from tenure_cluster.lease.types import (
+    NO_LIFE,
+    KeySet,
+    Lease,
+    LeaseLife,
+    Progress,
+    Session,
+    SessionId,
+    TenantId,
+)
 
 DURATION_MS_MAX: Final = 2**53 - 1
 """Greatest TTL that the machine takes: any sum with a cluster time can still be encoded. What callers may ask
@@ -149,18 +158,37 @@ def renew(step: Step, asked: Renew) -> Result:
 
 def _note_progress(step: Step, lease: Lease, note: ProgressNote) -> None:
     """Keep a note of how far a holder is, with every lease of a set. What it has said already is no
-    progress."""
+    progress, and neither is a note that comes late, after one of the same step with a greater counter."""
     life = lease.life or NO_LIFE
-    known = life.progress
-    if known is not None and (known.step, known.text, known.counter) == (note.step, note.text, note.counter):
+    if not _is_news(life, note):
         return
+    reached = life.reached
+    if note.counter:
+        others = {step: counter for step, counter in (reached or {}).items() if step != note.step}
+        if len(others) >= limits.PROGRESS_STEPS_MAX:
+            del others[next(iter(others))]
+        reached = {**others, note.step: note.counter}
     deadline_ms = life.progress_deadline_ms
     if deadline_ms:
         deadline_ms = max(deadline_ms, step.now_ms + life.progress_ms)
     progress = Progress(note.step, note.text, note.counter, step.now_ms, step.wall_ms)
-    noted = replace(lease, life=replace(life, progress=progress, progress_deadline_ms=deadline_ms))
+    told = replace(life, progress=progress, progress_deadline_ms=deadline_ms, reached=reached)
+    noted = replace(lease, life=told)
     step.table.replace_lease((lease.tenant, lease.lease_id), noted)
     step.tell("progress", noted, note.step)
+
+
+def _is_news(life: LeaseLife, note: ProgressNote) -> bool:
+    """Whether a note says anything new. Counters order the notes of a step, also of one that was left since;
+    notes without one are taken as they come."""
+    known = life.progress
+    if known is not None and (known.step, known.text, known.counter) == (note.step, note.text, note.counter):
+        return False
+    if not note.counter or life.reached is None:
+        return True
+    reached = life.reached.get(note.step, 0)
+    same = known is not None and (known.step, known.counter) == (note.step, note.counter)
+    return note.counter > reached or (same and note.counter == reached)
 
 
 def _renew_session(step: Step, tenant: TenantId, session_id: SessionId, ttl_ms: int | None) -> Result:

@@ -238,6 +238,7 @@ class _Loader:
             if session.renewed_wall_ms == session.opened_wall_ms:
                 _share(session, "renewed_wall_ms", session.opened_wall_ms)
             _share(session, "ttl_ms", self.table.shared_ttl(session.ttl_ms))
+            _share(session, "owner", self.table.shared_owner(session.owner))
             _share_empty_metadata(session)
             self.table.sessions[ref] = session
 

@@ -1,7 +1,7 @@
 """One command being applied: the table, the entry's effective time and the events so far."""
 
 from tenure_cluster.lease import limits
-from tenure_cluster.lease.events import Event, EventKind
+from tenure_cluster.lease.events import ENDS, Event, EventKind
 from tenure_cluster.lease.indexes import KeyRef
 from tenure_cluster.lease.restoration import counters_of
 from tenure_cluster.lease.table import LeaseTable
@@ -84,6 +84,7 @@ class Step:
         detail: str = "",
         mode: str = "",
         slot: int = 0,
+        since_ms: ClusterTime = 0,
     ) -> Revision:
         """Record that something happened, at the tenant's next revision."""
         counters = self.counters(tenant)
@@ -102,14 +103,16 @@ class Step:
                 detail,
                 mode,
                 slot,
+                since_ms,
             )
         )
         return revision
 
     def tell(self, kind: EventKind, lease: Lease, detail: str = "") -> Revision:
         """Record that something happened to a lease."""
+        since_ms = lease.granted_ms if kind in ENDS else 0
         return self.emit(
-            kind, lease.tenant, lease.key, lease.owner, lease.token, detail, lease.mode, lease.slot
+            kind, lease.tenant, lease.key, lease.owner, lease.token, detail, lease.mode, lease.slot, since_ms
         )
 
     def tokens_left(self, tenant: TenantId, count: int = 1) -> bool:

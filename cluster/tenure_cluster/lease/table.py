@@ -59,8 +59,8 @@ FREEZING: Final = frozenset({"sessions", "leases", "keys", "waiters", "records"}
 """Sections that may be too large to be copied at once."""
 
 
-TTLS_SHARED_MAX: Final = 1_000
-"""Most different TTLs that are known for sharing."""
+SHARED_MAX: Final = 1_000
+"""Most different TTLs, and most different owners, that are known for sharing."""
 
 
 def waiter_item_id(waiter: Waiter) -> str:
@@ -106,6 +106,7 @@ class LeaseTable:
         """No idle key is over before this time. Not state: it only saves looking."""
         self.deadlines = Deadlines(self)
         self._ttls: dict[int, int] = {}
+        self._owners: dict[str, str] = {}
         self.frozen: dict[str, bool] = {}
         """Sections that are overlays, each with whether the snapshot that it stands still for is done. Not
         state."""
@@ -142,9 +143,15 @@ class LeaseTable:
 
     def shared_ttl(self, ttl_ms: int) -> int:
         """The same number, as one object for all sessions: most have one of a few TTLs."""
-        if len(self._ttls) > TTLS_SHARED_MAX:
+        if len(self._ttls) > SHARED_MAX:
             self._ttls.clear()
         return self._ttls.setdefault(ttl_ms, ttl_ms)
+
+    def shared_owner(self, owner: str) -> str:
+        """The same label, as one object for all its leases: an owner often has many."""
+        if len(self._owners) > SHARED_MAX:
+            self._owners.clear()
+        return self._owners.setdefault(owner, owner)
 
     def add_session(self, ref: SessionRef, session: Session) -> None:
         self.sessions[ref] = session

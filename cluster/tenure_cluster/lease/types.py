@@ -79,6 +79,10 @@ class LeaseLife(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Above 0 while parked: the TTL that the lease had before and will have again."""
     scope: str | None = None
     """The scope of the request that made the lease, if it is not that of its present session."""
+    parked_from: SessionId | None = None
+    """The explicit session that it was parked from, while it is parked: that one would wait for itself."""
+    reached: dict[str, int] | None = None
+    """The greatest counter that was told of each of the last steps, PROGRESS_STEPS_MAX at most."""
 
 
 NO_LIFE: Final = LeaseLife()

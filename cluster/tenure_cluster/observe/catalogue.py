@@ -50,6 +50,16 @@ _NODE: Final = (
         "gauge",
         "Unix time at which the certificates in use end; none without TLS.",
     ),
+    Metric(
+        "tenure_loop_held_seconds",
+        "gauge",
+        "Longest time of the last 15 s in which the event loop came to nothing else, to 10 ms.",
+    ),
+    Metric(
+        "tenure_loop_held_cpu_seconds",
+        "gauge",
+        "The most of such a time that the node itself ran; the rest of it the machine had no time for it.",
+    ),
     Metric("tenure_http_connections", "gauge", "Open client connections."),
     Metric(
         "tenure_http_answers",

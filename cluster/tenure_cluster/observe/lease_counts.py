@@ -1,7 +1,7 @@
 """What became of leases, by tenant, from the entries that this node applies.
 
-Who holds and who waits since when is followed on every node, so that whoever takes over can tell how long a
-lease was held that was granted under another leader. Counters and histograms move only while `counting` says
+How many hold and who waits since when is followed on every node; since when a lease was held is told with its
+end, so that costs nothing as long as it is held. Counters and histograms move only while `counting` says
 so: while this node leads and serves. So no event is counted by two nodes, and none again when a journal is
 read at the start.
 
@@ -81,8 +81,6 @@ class LeaseCounts:
         self.tenants: dict[str, TenantCounts] = {}
         self._tenants_max = tenants_max
         self._counting = counting
-        self._granted_ms: dict[tuple[str, int], int] = {}
-        """By tenant and token: when each lease began."""
         self._queued_ms: dict[tuple[str, str, str], deque[int]] = {}
         """By tenant, key and owner: since when each waits."""
 
@@ -120,7 +118,6 @@ class LeaseCounts:
         """The whole state was replaced."""
         for counts in self.tenants.values():
             counts.held = counts.waiting = 0
-        self._granted_ms = {(lease.tenant, lease.token): lease.granted_ms for lease in table.leases.values()}
         for lease in table.leases.values():
             self.of(lease.tenant).held += 1
         self._queued_ms = {}
@@ -133,7 +130,6 @@ class LeaseCounts:
     def _on_granted(self, event: Event, counting: bool) -> None:
         counts = self.of(event.tenant)
         counts.held += 1
-        self._granted_ms[event.tenant, event.token] = event.at_ms
         queued_ms = self._leave_queue(event, counts) if self._queued_ms else None
         if counting:
             counts.granted += 1
@@ -141,14 +137,11 @@ class LeaseCounts:
                 counts.wait_s.observe((event.at_ms - queued_ms) / 1000)
 
     def _on_end(self, event: Event, counting: bool) -> None:
-        granted_ms = self._granted_ms.pop((event.tenant, event.token), None)
         counts = self.of(event.tenant)
-        if granted_ms is not None:
-            counts.held -= 1
+        counts.held -= 1
         if counting:
             counts.ended[event.kind] += 1
-            if granted_ms is not None:
-                counts.hold_s.observe((event.at_ms - granted_ms) / 1000)
+            counts.hold_s.observe((event.at_ms - event.since_ms) / 1000)
 
     def _on_joined(self, event: Event, counting: bool) -> None:
         counts = self.of(event.tenant)

@@ -95,7 +95,8 @@ class AcquireRequest(_Request, frozen=True, kw_only=True):
 
 
 class ProgressNote(_Request, frozen=True, kw_only=True):
-    """How far the holder is, in its own words. Saying the same again is no progress."""
+    """How far the holder is, in its own words. Saying the same again is no progress, and within a step
+    neither is a counter that is not 0 and below one that was told before: such a note was late on its way."""
 
     step: Annotated[str, Meta(extra_json_schema={"maxLength": limits.PROGRESS_STEP_BYTES_MAX})] = ""
     text: Annotated[str, Meta(extra_json_schema={"maxLength": limits.PROGRESS_TEXT_BYTES_MAX})] = ""
