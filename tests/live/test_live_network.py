@@ -1,5 +1,6 @@
 """Lines through proxies: each has its own fate, and several faults can be on one."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -122,3 +123,46 @@ def test_nodes_without_lines_between_them_can_not_be_partitioned(any_server: Ser
     assert list(network.peer_lines()) == []
     with pytest.raises(NoLines):
         network.between(["n1"], ["n2"])
+
+
+async def test_only_one_fault_holds_bytes_up_on_a_line(network: Network) -> None:
+    await network.toxic("f1", ["n1>n2"], "latency", latency=1)
+    assert not network.are_free(["n1>n2", "n1>n3"])
+    with pytest.raises(NoLines):
+        await network.toxic("f2", ["n1>n2", "n1>n3"], "bandwidth", rate=20)
+    await network.silence("f3", ["n1>n2"])
+    await network.heal("f1")
+    assert network.are_free(["n1>n2", "n1>n3"])
+    await network.toxic("f2", ["n1>n2", "n1>n3"], "bandwidth", rate=20)
+
+
+async def test_a_line_whose_receiver_does_not_read_is_healed_by_closing_its_connections(
+    any_server: Serving,
+) -> None:
+    unread = asyncio.Event()
+
+    async def take_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await unread.wait()
+        writer.close()
+
+    server = await asyncio.start_server(take_nothing, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    network = Network(any_server.server, ("n1", "n2"), ("c1",))
+    await network.open(lambda a, b: f"{host}:{port}")
+    try:
+        _, writer = await asyncio.open_connection(*network.address("n1>n2").split(":"))
+        await network.toxic("f1", ["n1>n2"], "bandwidth", rate=100_000)
+        writer.write(b"x" * 30_000_000)  # more than all buffers on the way hold
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await writer.drain()
+        async with asyncio.timeout(10.0):
+            await network.heal("f1", unread=["n1>n2"])
+        assert network.are_free(["n1>n2"])
+        assert (await asyncio.to_thread(any_server.server.proxy, "n1>n2")).toxics == ()
+        writer.transport.abort()
+    finally:
+        unread.set()
+        server.close()
+        await network.close()

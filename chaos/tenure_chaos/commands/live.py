@@ -14,6 +14,7 @@ from tenure_chaos.live.faults import BY_NAME, KINDS
 from tenure_chaos.live.namespaces import NoNamespaces
 from tenure_chaos.live.options import NODES
 from tenure_chaos.live.proxies.serving import NoServer
+from tenure_chaos.live.proxies.toxiproxy import ServerStuck
 from tenure_chaos.live.run import LiveReport, run
 from tenure_chaos.live.scenarios import NoScenario, Scenario
 from tenure_chaos.live.work.processes import ClientFailed
@@ -22,7 +23,7 @@ from tenure_chaos.mutants.catalogue import BY_NAME as MUTANTS
 FOLDER = Path(".tenure-chaos")
 SHOWN_MAX = 20
 
-CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, TimeoutError)
+CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, ServerStuck, TimeoutError)
 """Why a run could not be made."""
 
 

@@ -109,6 +109,13 @@ class Bench:
             if node.running and not node.paused and not node.reserved_by
         ]
 
+    def unread_lines(self) -> list[str]:
+        """Lines with an end that may not read what it is sent: a process that is paused, dead or struck."""
+        idle = {node for node in self.cluster.nodes if node not in {free.name for free in self.free_nodes()}}
+        idle |= {name for name, client in self.clients.items() if client.reserved_by}
+        lines = [*self.network.client_lines(), *self.network.peer_lines()]
+        return [line for line in lines if idle.intersection(line.split(">"))]
+
     async def leader(self) -> LiveNode | None:
         """Who leads, if it can be said now."""
         return await self.cluster.leader()

@@ -4,7 +4,7 @@ A line is written ``n1>n2`` or ``c1>n2``: from who sends, or asks, to who is sen
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Literal
 
 Stream = Literal["upstream", "downstream"]
@@ -60,12 +60,17 @@ class Lines(ABC):
         """What is sent is lost, and nobody is told. ``downstream`` alone: only answers to a client are."""
 
     @abstractmethod
-    async def heal(self, fault: str) -> None:
-        """Undo what this fault has done to lines, save refusals."""
+    async def heal(self, fault: str, unread: Collection[str] = ()) -> None:
+        """Undo what this fault has done to lines, save refusals. ``unread``: lines whose receiver may not
+        read now."""
 
     @abstractmethod
     async def heal_everything(self) -> list[str]:
         """Every line is as at the beginning. Names the lines that were not healed before."""
+
+    def are_free(self, lines: Iterable[str], fault: str = "") -> bool:
+        """``toxic`` can be used on these lines."""
+        return self.can_slow
 
     async def refuse(self, lines: Iterable[str]) -> None:
         """Connections are closed, and new ones refused. Raises NoLines."""

@@ -15,7 +15,7 @@ import secrets
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from tenure_chaos.live.cluster import Place
@@ -134,7 +134,7 @@ class Namespaces(Lines):
         if self._cuts[a, b] == 1:
             await asyncio.to_thread(self._reach, a, b, NOBODY)
 
-    async def heal(self, fault: str) -> None:
+    async def heal(self, fault: str, unread: Collection[str] = ()) -> None:
         for a, b in self._of.pop(fault, ()):
             self._cuts[a, b] -= 1
             if self._cuts[a, b] == 0:

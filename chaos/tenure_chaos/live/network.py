@@ -5,20 +5,31 @@ On a line between nodes, frames flow from the one that dials to the
 one that accepts, so cutting ``n1>n2`` takes from n1 the means to be heard by n2 and nothing else.
 
 Several faults can be on one line at once: each works by toxics of its own name. A line is refused while any
-fault wants it refused.
+fault wants it refused. But only one of them may hold bytes up. Toxiproxy hands bytes from toxic to toxic, and
+takes one away by interrupting it; one that can't get rid of its bytes, since the next toxic or the receiver
+does not take them, can't be interrupted. If the connection closes meanwhile, that lasts for ever, and all
+calls of the server hang behind it. For the same reason the connections of a line whose receiver may not read
+are closed before anything is taken away.
 """
 
 import asyncio
 import functools
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeVar
 
-from tenure_chaos.live.lines import BOTH, Lines, Stream
+from tenure_chaos.live.lines import BOTH, Lines, NoLines, Stream
 from tenure_chaos.live.ports import free_ports
-from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, Server, ServerStuck
 
 T = TypeVar("T")
+
+UNSTUCK_S: Final = 30.0
+"""How long a toxic may resist being taken away. Longer than any fault lasts."""
+
+CLOSING_S: Final = 0.1
+"""How long the server is given to forget the connections of a line that was just taken down."""
 
 
 class Network(Lines):
@@ -32,6 +43,8 @@ class Network(Lines):
         self._listen: dict[str, str] = {}
         self._upstream: dict[str, str] = {}
         self._refusals: Counter[str] = Counter()
+        self._slowed: dict[str, str] = {}
+        """By which fault bytes are held up on a line."""
         self._turn = asyncio.Lock()
 
     # -- lines
@@ -75,8 +88,13 @@ class Network(Lines):
         streams: Iterable[Stream] = BOTH,
         **attributes: int,
     ) -> None:
-        """The fault's toxic on these lines. What can't be done is undone by ``heal``."""
-        streams = tuple(streams)
+        """The fault's toxic on these lines. What can't be done is undone by ``heal``. Raises NoLines if
+        another fault holds bytes up there."""
+        lines, streams = list(lines), tuple(streams)
+        if type_ != "timeout":
+            if not self.are_free(lines, fault):
+                raise NoLines(f"another fault holds bytes up on some of {', '.join(lines)}")
+            self._slowed.update(dict.fromkeys(lines, fault))
         for line in lines:
             for stream in streams:
                 await self._call(
@@ -106,26 +124,44 @@ class Network(Lines):
                 del self._refusals[line]
                 await self._call(self.server.update, line, enabled=True)
 
-    async def heal(self, fault: str) -> None:
-        """Take this fault's toxics away."""
+    def are_free(self, lines: Iterable[str], fault: str = "") -> bool:
+        """No other fault holds bytes up on any of these lines."""
+        return all(self._slowed.get(line, fault) == fault for line in lines)
+
+    async def heal(self, fault: str, unread: Collection[str] = ()) -> None:
+        """Take this fault's toxics away. ``unread``: lines whose receiver may not read now, as of a paused
+        process; their connections are closed first."""
         for line, proxy in (await self._call(self.server.proxies)).items():
-            for toxic in proxy.toxics:
-                if toxic.name.startswith(f"{fault} "):
-                    await self._remove(line, toxic.name)
+            toxics = [toxic.name for toxic in proxy.toxics if toxic.name.startswith(f"{fault} ")]
+            if toxics and line in unread:
+                await self.refuse([line])
+                await asyncio.sleep(CLOSING_S)
+            for toxic in toxics:
+                await self._remove(line, toxic)
+            if toxics and line in unread:
+                await self.allow([line])
+        for line in [line for line, by in self._slowed.items() if by == fault]:
+            del self._slowed[line]
 
     async def _remove(self, line: str, toxic: str) -> None:
-        try:
-            await self._call(self.server.remove_toxic, line, toxic)
-        except NoSuchProxy:
-            pass
-        except ProxyError:
-            # A connection that can't be drained holds the server up: begin anew with the whole line.
-            await self._call(self.server.delete, line)
-            await self._call(self.server.create, line, self._upstream[line], self._listen[line])
+        """A connection whose receiver was paused a moment ago may hold the server up until it reads again.
+        Taking the line down meanwhile would make that last for ever. Raises ServerStuck."""
+        deadline = time.monotonic() + UNSTUCK_S
+        while True:
+            try:
+                await self._call(self.server.remove_toxic, line, toxic)
+                return
+            except NoSuchProxy:
+                return
+            except ProxyError as error:
+                if time.monotonic() > deadline:
+                    raise ServerStuck(str(error)) from error
+                await asyncio.sleep(CLOSING_S)
 
     async def heal_everything(self) -> list[str]:
         """Every line is as at the beginning. Names the lines that were not healed before."""
         self._refusals.clear()
+        self._slowed.clear()
         proxies = await self._call(self.server.proxies)
         sick = [line for line in self._listen if not _is_healthy(proxies.get(line))]
         for line in sick:

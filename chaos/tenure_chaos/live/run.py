@@ -24,6 +24,7 @@ from tenure_chaos.live.namespaces import namespaces
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.proxies.serving import proxy_server
+from tenure_chaos.live.proxies.toxiproxy import ServerStuck
 from tenure_chaos.live.work.main import Task
 from tenure_chaos.live.work.processes import ClientProcess
 from tenure_chaos.live.work.registers import Registers
@@ -187,6 +188,8 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
         await asyncio.sleep(left_s)
     striking.cancel()
     [ended] = await asyncio.gather(striking, return_exceptions=True)
+    if isinstance(ended, ServerStuck):
+        raise ended
     if isinstance(ended, Exception):
         bench.failures.append(f"the faults: {type(ended).__name__}: {ended}")
     bench.note("everything is mended")

@@ -10,5 +10,6 @@ class Bandwidth(Slow):
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
         rate = self.rng.choice((2, 20))
-        await self.slow(lines, "bandwidth", rate=rate)
+        if not await self.slow(lines, "bandwidth", rate=rate):
+            return None
         return f"{where}, {rate} KB/s"

@@ -12,5 +12,6 @@ class HalfMessage(Slow):
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
         most = self.rng.randrange(100, 3_000)
-        await self.slow(lines, "limit_data", bytes=most)
+        if not await self.slow(lines, "limit_data", bytes=most):
+            return None
         return f"{where}, {most} bytes"

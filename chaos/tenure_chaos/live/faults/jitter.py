@@ -10,5 +10,6 @@ class Jitter(Slow):
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
         most = self.rng.choice((100, 600))
-        await self.slow(lines, "latency", latency=most // 2, jitter=most // 2)
+        if not await self.slow(lines, "latency", latency=most // 2, jitter=most // 2):
+            return None
         return f"{where}, up to {most} ms"

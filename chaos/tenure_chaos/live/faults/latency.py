@@ -10,5 +10,6 @@ class Latency(Slow):
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
         latency = self.rng.choice((20, 100, 400))
-        await self.slow(lines, "latency", latency=latency)
+        if not await self.slow(lines, "latency", latency=latency):
+            return None
         return f"{where}, {latency} ms"

@@ -17,7 +17,8 @@ class ResetLinks(Slow):
 
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
-        await self.slow(lines, "reset_peer", timeout=self.rng.choice((0, 50, 300)))
+        if not await self.slow(lines, "reset_peer", timeout=self.rng.choice((0, 50, 300))):
+            return None
         self.closing = asyncio.ensure_future(self._close_again_and_again(lines))
         return where
 

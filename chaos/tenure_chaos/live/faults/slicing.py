@@ -9,5 +9,6 @@ class Slicing(Slow):
 
     async def inject(self) -> str | None:
         lines, where = self.some_lines()
-        await self.slow(lines, "slicer", average_size=40, size_variation=20, delay=2_000)
+        if not await self.slow(lines, "slicer", average_size=40, size_variation=20, delay=2_000):
+            return None
         return where

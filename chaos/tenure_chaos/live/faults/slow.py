@@ -30,8 +30,13 @@ class Slow(Fault):
         client = self.rng.choice(network.clients)
         return network.client_lines(client), client
 
-    async def slow(self, lines: Iterable[str], type_: str, **attributes: int) -> None:
+    async def slow(self, lines: Iterable[str], type_: str, **attributes: int) -> bool:
+        """False if another fault slows some of them."""
+        lines = list(lines)
+        if not self.bench.network.are_free(lines):
+            return False
         await self.bench.network.toxic(self.id, lines, type_, BOTH, **attributes)
+        return True
 
     async def heal(self) -> None:
-        await self.bench.network.heal(self.id)
+        await self.bench.network.heal(self.id, self.bench.unread_lines())

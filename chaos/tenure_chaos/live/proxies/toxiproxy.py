@@ -20,8 +20,9 @@ from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from tenure_chaos.live.lines import Stream
 
-CALL_TIMEOUT_S: Final = 10.0
-"""How long the server may take for one call. Adding a toxic waits until every connection has it."""
+CALL_TIMEOUT_S: Final = 30.0
+"""How long the server may take for one call. Adding or removing a toxic waits until every connection can be
+interrupted, and one whose receiver is paused can't. So this is longer than any fault lasts."""
 
 TOXICS: Final = (
     "bandwidth",
@@ -37,6 +38,11 @@ TOXICS: Final = (
 
 class ProxyError(Exception):
     """The server refused, failed, or did not answer. The message says which call it was."""
+
+
+class ServerStuck(Exception):
+    """The server does not answer any more. No ProxyError, since nothing can be expected of it again: it does
+    all calls behind the one that hangs."""
 
 
 class NoSuchProxy(ProxyError):
@@ -208,6 +214,8 @@ class Server:
             answer = getattr(self._api, method)(path, timeout=self._timeout_s, **given)
         except (NotFound, ProxyExists, InvalidToxic) as error:
             raise _MENDED[type(error)](f"{what}: {_words(error.args[0])}") from error
+        except requests.Timeout as error:
+            raise ServerStuck(f"{what}: no answer within {self._timeout_s:g} s") from error
         except requests.RequestException as error:
             raise ProxyError(f"{what}: {error}") from error
         if answer.status_code >= 300:
