@@ -234,6 +234,33 @@ def test_a_session_is_closed_after_the_answer_that_there_is_none() -> Story:
     return story
 
 
+def renewed(story: Story, grant: Grant) -> None:
+    fields = {"lease_id": grant.lease_id, "session_id": None, "ttl_ms": None}
+    story.effect("Renew", fields, "Renewed", {"grant": story.told(grant)})
+
+
+@keeps(11)
+def test_a_node_that_asked_twice_renewed_the_lease_that_was_broken_meanwhile() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k")
+    asked_at = story.now
+    renewed(story, grant)
+    story.break_("b", "k")
+    story.is_lost(grant, reason="broken").invoked_at = asked_at
+    return story
+
+
+@breaks(11)
+def test_a_lease_is_renewed_after_the_answer_that_it_is_over() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k")
+    story.is_lost(grant, reason="broken")
+    renewed(story, grant)
+    story.now += 1
+    story.history.duration_s = story.now
+    return story
+
+
 @keeps(11)
 def test_true_reasons() -> Story:
     story = Story()

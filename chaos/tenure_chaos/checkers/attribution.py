@@ -18,6 +18,17 @@ MACHINE_REFUSALS: Final = frozenset(
 )
 """Refusals of a commit that are remembered by its op_id: no attempt of it is accepted later."""
 
+ASKED_TWICE: Final = frozenset(
+    (
+        ("Renewed", "lost"),
+        ("Parked", "lost"),
+        ("Unparked", "lost"),
+        ("SessionIs", "no_session"),
+        ("SessionClosed", "no_session"),
+    )
+)
+"""Effects of a first asking, and what a second one of the same call may be refused with."""
+
 Request: TypeAlias = tuple[Any, ...]
 """What a request is known by; first its kind."""
 
@@ -138,12 +149,12 @@ def may_act_until(call: CallRecord, effect: Effect) -> float:
     if call.outcome != "refused":
         return -NEVER
     # Who was queued may be refused in the end; then it waits no more. Who is told that the lease is over had
-    # it, and who is told that there is no such session may have closed it: a node may have asked its leader
-    # twice, and heard the second answer only.
+    # it, and may have renewed it before it ended; who is told that there is no such session may have renewed
+    # or closed it: a node may have asked its leader twice, and heard the second answer only.
     queued = effect.result == "Waiting"
     had_it = effect.result == "Granted" and call.name == "acquire" and call.code == "lost"
-    closed = effect.result == "SessionClosed" and call.code == "no_session"
-    return call.returned_at if queued or had_it or closed else -NEVER
+    asked_twice = (effect.result, call.code) in ASKED_TWICE
+    return call.returned_at if queued or had_it or asked_twice else -NEVER
 
 
 def _broken(effect: Effect, call: CallRecord) -> bool:
