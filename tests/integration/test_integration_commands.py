@@ -153,6 +153,7 @@ def test_the_commands_of_the_page_on_deployment(bench: Bench) -> None:
             "systemctl ": NO_SYSTEMD,
             "docker ": NO_CONTAINERS,
             "cd deploy/compose": NO_CONTAINERS,
+            "cat /var/lib/tenure": "the unit's directory; test_deploy_metrics_access.py reads the file",
             "helm ": NO_CLUSTER,
             "kubectl ": NO_CLUSTER,
         }
