@@ -19,6 +19,7 @@ import os
 import resource
 import secrets
 import signal
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -246,7 +247,7 @@ class Node:
                 raise StartError(
                     f"tracing.enabled needs {error.name}: pip install 'tenure[otel]'", EXIT_CONFIG
                 ) from error
-            self._traces = traces(config.tracing, config.cluster_id, config.node_id)
+            self._traces = traces(config.tracing, config.cluster_id, config.node_id, time.time_ns)
         return self._traces
 
     async def stop(self) -> None:
