@@ -76,12 +76,8 @@ class StreamFirst:
     async def send(self, attempt: Attempt) -> Sent:
         """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
         now = asyncio.get_running_loop().time
-        if (
-            not attempt.operation
-            or attempt.once
-            or is_traced(attempt.operation)
-            or self._plain_until.get(attempt.url, 0.0) > now()
-        ):
+        alone = not attempt.operation or attempt.once or is_traced(attempt.operation)
+        if alone or self._plain_until.get(attempt.url, 0.0) > now():
             return await self._http.send(attempt)
         began = now()
         stream = await self._stream(attempt)

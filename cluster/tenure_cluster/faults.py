@@ -8,7 +8,7 @@ time it comes there, or ``journal.before_sync=delay:200``, which holds each sync
 
 import os
 import signal
-import time
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -72,7 +72,11 @@ def _killer(count: int) -> Callable[[], None]:
 
 
 def _delayer(milliseconds: int) -> Callable[[], None]:
-    return lambda: time.sleep(milliseconds / 1000)
+    def action() -> None:
+        # The thread that came here alone is held up: a sync has one of its own.
+        threading.Event().wait(milliseconds / 1000)
+
+    return action
 
 
 _ACTIONS: Final[dict[str, Callable[[int], Callable[[], None]]]] = {"kill": _killer, "delay": _delayer}

@@ -261,7 +261,7 @@ class Node:
                 raise StartError(
                     f"tracing.enabled needs {error.name}: pip install 'tenure[otel]'", EXIT_CONFIG
                 ) from error
-            self._traces = traces(config.tracing, config.cluster_id, config.node_id)
+            self._traces = traces(config.tracing, config.cluster_id, config.node_id, time.time_ns)
         return self._traces
 
     async def stop(self) -> None:

@@ -18,7 +18,6 @@ its outcome. Entries are kept for long enough for that, which is short: a leader
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -94,7 +93,8 @@ class Traced:
 class Traces:
     """Makes the spans of one node. Belongs to the event loop, save for `close`."""
 
-    def __init__(self, provider: TracerProvider, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, provider: TracerProvider, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is Unix time, as the provider's own spans have it."""
         self._provider = provider
         self._tracer = provider.get_tracer("tenure_cluster", __version__)
         self._now_ns = now_ns
@@ -186,7 +186,7 @@ class Traces:
         ending.join(timeout_s)
 
 
-def traces(settings: Tracing, cluster_id: str, node_id: str) -> Traces:
+def traces(settings: Tracing, cluster_id: str, node_id: str, now_ns: Callable[[], int]) -> Traces:
     """What sends spans by OTLP over HTTP to the collector of `settings`. Further OTEL_* variables of the
     environment (headers, certificates, compression) are the exporter's."""
     provider = TracerProvider(
@@ -203,7 +203,7 @@ def traces(settings: Tracing, cluster_id: str, node_id: str) -> Traces:
     )
     exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=settings.timeout_ms / 1000)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Traces(provider)
+    return Traces(provider, now_ns)
 
 
 def _traceparent(span: Span) -> str:

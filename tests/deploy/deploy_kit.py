@@ -1,5 +1,7 @@
 """What the tests of deploy/ share: where things are, and running a checker that must be there."""
 
+import contextlib
+import random
 import shutil
 import socket
 import subprocess
@@ -18,9 +20,13 @@ CHECKER_TIMEOUT_S = 300
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, outside the range of outgoing connections: or a client could take it while its
+    node is down."""
+    for port in random.sample(range(10_000, 21_000), 1_000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
 
 
 def tool(name: str) -> str:

@@ -17,6 +17,9 @@ costs a node a few milliseconds, and counting costs an operation less than a mic
   own, all others share `other`. `reason`, `cause`, `status` and `role` have a fixed set of values, `peer` has
   the members.
 - A counter appears with its labels when it is first counted, those of a tenant when the tenant is first met.
+- Where nodes ask for credentials (`auth.required`), so does /metrics: Prometheus shows one with the right
+  `admin` (`authorization.credentials_file`), or the nodes have `metrics.open = true`, and whoever reaches the
+  port may read the numbers, which name tenants and no keys.
 - Besides these there are the `process_*` and `python_info` metrics of the Prometheus client library.
 
 The dashboard is [grafana/tenure.json](grafana/tenure.json), the alerts are in

@@ -82,7 +82,9 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(directory: Path, cluster: list[NodeProcess]) -> Iterator[Prometheus]:
+def prometheus(
+    directory: Path, cluster: list[NodeProcess], credentials_file: Path | None = None
+) -> Iterator[Prometheus]:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "tenure.rules.yml").write_text(yaml.safe_dump(hurried_rules()), encoding="utf-8")
     interval = f"{int(SCRAPE_S * 1000)}ms"
@@ -92,6 +94,11 @@ def prometheus(directory: Path, cluster: list[NodeProcess]) -> Iterator[Promethe
         "scrape_configs": [
             {
                 "job_name": "tenure",
+                **(
+                    {}
+                    if credentials_file is None
+                    else {"authorization": {"credentials_file": str(credentials_file)}}
+                ),
                 "static_configs": [{"targets": [f"127.0.0.1:{node.port}" for node in cluster]}],
             }
         ],

@@ -21,13 +21,23 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "one node": ("replicas=1",),
     "five nodes": ("replicas=5",),
     "tls": ("tls.secretName=certificates",),
+    "credentials": (
+        "tls.secretName=certificates",
+        "insecure=false",
+        "settings.TENURE_AUTH_REQUIRED=true",
+        "settings.TENURE_METRICS_OPEN=true",
+    ),
     "loose": ("antiAffinity=none", "networkPolicy.enabled=false", "persistence.storageClass=fast"),
     "soft": ("antiAffinity=soft", "nodeSelector.disk=ssd", "settings.TENURE_LOG_LEVEL=debug"),
 }
 
 
 def rendered(*values: str, version: str = KUBERNETES[-1], name: str = "prod") -> str:
-    sets = [part for value in values for part in ("--set", value)]
+    sets = [
+        part
+        for value in values
+        for part in ("--set-string" if value.startswith("settings.") else "--set", value)
+    ]
     return passes(
         tool("helm"), "template", name, CHART, "--namespace", "leases", "--kube-version", version, *sets
     )
@@ -84,7 +94,7 @@ def test_values_that_make_no_cluster_are_refused(value: str, named: str) -> None
     assert re.search(rf"\b{named}\b", ended.stderr), ended.stderr
 
 
-@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft", "tls"])
+@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft", "tls", "credentials"])
 def test_the_server_takes_each_pods_settings_and_all_pods_agree(form: str) -> None:
     made = manifests(*FORMS[form])
     [stateful_set] = [item for key, item in made.items() if key.startswith("StatefulSet/")]

@@ -7,14 +7,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from service_cluster import Part, acquired, ask, cluster, until
 
 from tenure_cluster.observe import logs
 from tenure_cluster.observe.request_context import REQUEST_ID
-from tenure_cluster.service import reads
+from tenure_cluster.service import peer_messages, reads
+from tenure_cluster.service.asks import Ask
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.requests import ReleaseRequest
+
+
+class Older(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Asked as it was before it had ids."""
+
+    number: int
+    term: int
+    tenant: str
+    items: list[peer_messages.AskedItem]
+    actor: str = ""
 
 
 @pytest.fixture
@@ -101,3 +114,17 @@ async def test_what_consensus_says_is_of_no_request(
         await acquired(leader, "k")
         await until(lambda: told, "an entry")
     assert set(told) == {b""}
+
+
+def test_nodes_that_know_of_no_ids_can_be_asked_and_can_ask() -> None:
+    """As it is while one node after the other is brought up to this version."""
+    ask = Ask("release", "default", ReleaseRequest(lease_id="l"))
+    ask.request_id = b"mine-42"
+    fields = msgspec.msgpack.decode(peer_messages.encode_asked(7, 3, "default", [ask], "00-a-b-01"))
+    older = msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Older)
+    assert (older.number, older.tenant, older.actor) == (7, "default", "")
+    heard = peer_messages.decode(msgspec.msgpack.encode(older))
+    assert isinstance(heard, peer_messages.Asked)
+    assert (heard.number, heard.request_id, heard.traceparent) == (7, b"", "")
+    [asked] = peer_messages.asks_of(heard)
+    assert asked.request == ask.request

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Collected:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(sampled)), shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.traces = Traces(provider)
+        self.traces = Traces(provider, time.time_ns)
 
     @property
     def spans(self) -> list[ReadableSpan]:
