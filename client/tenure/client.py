@@ -22,6 +22,7 @@ from tenure._terms import milliseconds as _ms
 from tenure._watch import Watch
 from tenure.answers import (
     Accepted,
+    AuditPage,
     Broken,
     Cluster,
     Credential,
@@ -427,6 +428,14 @@ class PlainClient:
     async def reset_quota(self, tenant: str) -> None:
         """Let a tenant have what the nodes' configuration says."""
         await self._calls.ask(_requests.reset_quota(tenant))
+
+    # -- audit
+    # --------------------------------------------------------------------------------------------------
+
+    async def audit(self, *, after: int = 0, limit: int = 1_000) -> AuditPage:
+        """A page of who did what to which key, and of what was refused, behind the record number ``after``.
+        Needs the right `admin`."""
+        return await self._calls.ask(_requests.audit(after=after, limit=limit))
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

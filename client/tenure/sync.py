@@ -137,6 +137,7 @@ class SyncClient:
     tenants = _mirrored(aio.Client.tenants)
     set_quota = _mirrored(aio.Client.set_quota)
     reset_quota = _mirrored(aio.Client.reset_quota)
+    audit = _mirrored(aio.Client.audit)
     cluster = _mirrored(aio.Client.cluster)
     nodes = _mirrored(aio.Client.nodes)
 

@@ -148,7 +148,7 @@ class Part:
         config: Config,
         peers: Mapping[str, str],
         free_bytes: Callable[[], int] | None,
-        knows: tuple[int, str],
+        knows: tuple[int, str] = (OWN.tag, OWN.software),
     ) -> None:
         self.config = config
         self.fatal: list[BaseException] = []

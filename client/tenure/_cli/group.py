@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import credentials, leases, passing, queues, records, run, status, tenants, top, watch
+from tenure._cli import audit, credentials, leases, passing, queues, records, run, status, tenants, top, watch
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -48,5 +48,6 @@ for _command in (
     status.status,
     credentials.credentials,
     tenants.tenants,
+    audit.audit,
 ):
     cli.add_command(_command)

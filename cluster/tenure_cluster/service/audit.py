@@ -1,4 +1,4 @@
-"""The audit as the service sees it: pages of it, its policy, and what is refused before the log.
+"""The audit as the service sees to it: its policy, and what is refused before the log.
 
 What is done or refused by an entry of the log is recorded by the state machine (lease/auditing.py). What
 this node refuses by itself, because a credential is not valid or lacks a right, is noted here and told to the
@@ -18,19 +18,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
-from tenure_cluster.lease.audit_trail import AuditNote, AuditRecord, AuditTrail, SetAuditPolicy, same
+from tenure_cluster.lease.audit_trail import AuditNote, SetAuditPolicy, same
 from tenure_cluster.raft import Raft
 from tenure_cluster.service.asks import Answer
-from tenure_cluster.service.audit_messages import (
-    AuditRecordBody,
-    AuditReply,
-    ListAuditRequest,
-    NoteAuditRequest,
-)
+from tenure_cluster.service.audit_messages import NoteAuditRequest
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.proposals import Proposer
 from tenure_cluster.service.replica import Replica
-from tenure_cluster.service.times import rfc3339
 from tenure_cluster.service.versions import Versions
 from tenure_cluster.settings import Audit
 
@@ -140,48 +134,3 @@ class AuditOffice:
         if present is not None:
             note = replace(present, count=present.count + note.count)
         self._notes[kind] = note
-
-
-def page(trail: AuditTrail, request: ListAuditRequest) -> AuditReply:
-    """One page of the records that are kept. Costs what it shows."""
-    chain = trail.present
-    first = chain.last_seq - len(trail.records) + 1
-    begin = max(request.after + 1, first)
-    end = min(begin + request.limit, chain.last_seq + 1)
-    before = trail.records.get(begin - 1)
-    prev = before.hash if before is not None else chain.base if begin == first else chain.head
-    shown: list[AuditRecordBody] = []
-    for seq in range(begin, end):
-        record = trail.records[seq]
-        shown.append(_body(record, prev))
-        prev = record.hash
-    return AuditReply(
-        records=shown,
-        next=end - 1 if end <= chain.last_seq else None,
-        first_seq=first,
-        head_seq=chain.last_seq,
-        head=chain.head.hex(),
-        recording=trail.on,
-    )
-
-
-def _body(record: AuditRecord, prev: bytes) -> AuditRecordBody:
-    return AuditRecordBody(
-        seq=record.seq,
-        at=rfc3339(record.wall_ms),
-        kind=record.kind,
-        tenant=record.tenant,
-        actor=record.actor,
-        origin=record.origin,
-        key=record.key,
-        token=record.token,
-        owner=record.owner,
-        subject=record.subject,
-        code=record.code,
-        detail=record.detail,
-        count=record.count,
-        at_ms=record.at_ms,
-        wall_ms=record.wall_ms,
-        prev=prev.hex(),
-        hash=record.hash.hex(),
-    )
