@@ -62,7 +62,7 @@ def commands_of(part: Part) -> list[Any]:
 
 
 async def test_a_break_is_recorded_with_who_and_whence_at_every_node(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 3) as running:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
         await begun(running)
         follower = await running.follower()
         lease = await acquired(follower, "job")
@@ -76,7 +76,7 @@ async def test_a_break_is_recorded_with_who_and_whence_at_every_node(tmp_path: P
 
 
 async def test_what_any_node_refuses_is_told_once_with_a_count(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 3) as running:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
         await begun(running)
         follower = await running.follower()
         seen = commands_of(await running.leader())
@@ -90,7 +90,7 @@ async def test_what_any_node_refuses_is_told_once_with_a_count(tmp_path: Path) -
 
 
 async def test_more_kinds_of_refusals_than_are_told_apart_are_one(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1) as running:
+    async with cluster(tmp_path, 1, audit=Audit()) as running:
         await begun(running)
         leader = await running.leader()
         seen = commands_of(leader)
@@ -104,7 +104,7 @@ async def test_more_kinds_of_refusals_than_are_told_apart_are_one(tmp_path: Path
 
 
 async def test_without_a_valid_credential_all_are_alike(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1) as running:
+    async with cluster(tmp_path, 1, audit=Audit()) as running:
         await begun(running)
         leader = await running.leader()
         problem = Problem("unauthenticated", "Show a valid credential")
@@ -120,7 +120,7 @@ async def test_notes_wait_for_a_leader_and_none_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "PERIOD_S", 0.05)
-    async with cluster(tmp_path, 3) as running:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
         await begun(running)
         follower = await running.follower()
         running.isolate(follower)
@@ -142,7 +142,7 @@ def told_of(trail: AuditTrail) -> int:
 
 
 async def test_the_audit_goes_on_under_another_leader(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 3) as running:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
         await begun(running)
         leader = await running.leader()
         await acquired(leader, "job")
@@ -162,7 +162,7 @@ async def test_the_audit_goes_on_under_another_leader(tmp_path: Path) -> None:
 
 
 async def test_pages_are_continuous(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1) as running:
+    async with cluster(tmp_path, 1, audit=Audit()) as running:
         await begun(running)
         leader = await running.leader()
         notes = [AuditNote("member", "", "c", subject=f"n{number}") for number in range(10)]
@@ -217,7 +217,7 @@ async def test_nothing_is_recorded_beside_a_node_that_does_not_know_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "PERIOD_S", 0.02)
-    async with cluster(tmp_path, 3) as running:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
         older = await running.follower()
         leader = await running.leader()
         await begun(running)
@@ -238,7 +238,7 @@ async def test_nothing_is_recorded_beside_a_node_that_does_not_know_how(
 
 
 async def test_what_is_told_can_be_verified_by_the_client(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1) as running:
+    async with cluster(tmp_path, 1, audit=Audit()) as running:
         await begun(running)
         leader = await running.leader()
         for text in ("plain", '\u2028 \\ " \x00 \x7f é \U0001f512'):
