@@ -103,8 +103,11 @@ class Link:
             self._server.close()
         self.cut()
         self._flowing.set()
-        # Not cancelled: a connection that is just being made would be left open.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # What was accepted in this turn of the loop becomes a task in one of the next.
+        for _ in range(3):
+            await asyncio.sleep(0)
+            # Not cancelled: a connection that is just being made would be left open.
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
 
