@@ -112,6 +112,12 @@ async def test_credentials_that_come_and_go_are_recorded_without_their_secrets(g
     assert bearer.split(".")[2] not in json.dumps(await page(guarded))
 
 
+async def test_the_first_administrator_is_recorded_too(guarded: Guarded) -> None:
+    record = await told(guarded, kind="create_credential", subject=guarded.root.split(".")[1])
+    assert record["detail"].startswith("first administrator: acquire, observe, commit, force, admin")
+    assert (record["actor"], record["origin"]) == ("", "")
+
+
 async def test_the_pages_hold_together_in_both_formats(guarded: Guarded) -> None:
     await guarded.created(["acquire"], name="ключ \u2028 é")
     whole = await page(guarded)

@@ -29,6 +29,8 @@ from tenure_cluster.service.versions import Versions
 from tenure_cluster.settings import Audit
 
 PERIOD_S: Final = 1.0
+BEGIN_S: Final = 0.1
+"""How soon a leader looks again whether the audit has begun."""
 
 REFUSED: Final = "refused"
 """The kind of what is noted here of refusals; the subject is the operation."""
@@ -93,24 +95,32 @@ class AuditOffice:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(PERIOD_S if self.begun or not self._raft.is_leader() else BEGIN_S)
             self._versions.refresh()
             self._see_to_policy()
             if self._notes:
                 await self._tell_notes()
 
+    @property
+    def begun(self) -> bool:
+        """Whether what happens now is recorded as this node's configuration says, or not at all if it says
+        that."""
+        chain = self._replica.table.audit.present
+        if not self._settings.records_max:
+            return not chain.records_max
+        return (chain.records_max, chain.keep_ms) == (self._settings.records_max, self._settings.keep_ms)
+
     def _see_to_policy(self) -> None:
         """The leader's configuration is what counts."""
-        trail = self._replica.table.audit
-        wanted = (self._settings.records_max, self._settings.keep_ms)
-        if wanted == (trail.present.records_max, trail.present.keep_ms) or not (trail.on or wanted[0]):
+        if self.begun or self._asking or not self._raft.serving():
             return
-        if self._asking or not self._raft.serving():
-            return
+
+        def settled(outcome: object) -> None:
+            self._asking = False
+
         self._asking = True
-        self._proposer.propose(
-            SetAuditPolicy(*wanted, self._wall_ms()), lambda settled: setattr(self, "_asking", False)
-        )
+        policy = SetAuditPolicy(self._settings.records_max, self._settings.keep_ms, self._wall_ms())
+        self._proposer.propose(policy, settled)
 
     async def _tell_notes(self) -> None:
         if not self._settings.records_max:
