@@ -298,3 +298,7 @@ def set_quota(tenant: str, quota: Mapping[str, int]) -> Request[answers.QuotaAns
 
 def reset_quota(tenant: str) -> Request[answers.QuotaAnswer]:
     return Request("reset_quota", "DELETE", f"/v1/quotas/{_part(tenant)}", answers.QuotaAnswer, True)
+
+
+def audit(*, after: int, limit: int) -> Request[answers.AuditPage]:
+    return _read("audit", answers.AuditPage, "/v1/audit", {"after": str(after), "limit": str(limit)})

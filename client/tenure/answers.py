@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import enum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -444,3 +444,20 @@ class TenantPage(_Answer, frozen=True, kw_only=True):
 
     tenants: list[Tenant]
     next: str | None = None
+
+
+class AuditPage(_Answer, frozen=True, kw_only=True):
+    """A page of the audit, oldest first; ``tenure.audit`` verifies its chain.
+
+    A record is told as it came, for its hash is of everything in it: ``seq``, ``at``, ``kind``, ``tenant``,
+    ``actor`` (a credential's id), ``origin``, ``key``, ``token``, ``owner``, ``subject``, ``code`` (why it
+    was refused), ``detail``, ``count``, ``at_ms`` (cluster time), ``wall_ms``, ``prev``, ``hash``. ``next``
+    goes into ``after`` for the next page, or is None on the last. ``head`` is the hash of the last record
+    that there is, ``first_seq`` the number of the oldest that is kept."""
+
+    records: list[dict[str, Any]]
+    next: int | None = None
+    first_seq: int
+    head_seq: int
+    head: str
+    recording: bool = True

@@ -25,6 +25,7 @@ from tenure._terms import milliseconds as _ms
 from tenure._watch import Watch
 from tenure.answers import (
     Accepted,
+    AuditPage,
     Broken,
     Cluster,
     Credential,
@@ -445,6 +446,14 @@ class PlainClient:
         that a node must not be silent for minutes.
         """
         return await save(self._calls, Path(path))
+
+    # -- audit
+    # --------------------------------------------------------------------------------------------------
+
+    async def audit(self, *, after: int = 0, limit: int = 1_000) -> AuditPage:
+        """A page of who did what to which key, and of what was refused, behind the record number ``after``.
+        Needs the right `admin`."""
+        return await self._calls.ask(_requests.audit(after=after, limit=limit))
 
     # -- cluster
     # ------------------------------------------------------------------------------------------------

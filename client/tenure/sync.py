@@ -138,6 +138,7 @@ class SyncClient:
     backup = _mirrored(aio.Client.backup)
     set_quota = _mirrored(aio.Client.set_quota)
     reset_quota = _mirrored(aio.Client.reset_quota)
+    audit = _mirrored(aio.Client.audit)
     cluster = _mirrored(aio.Client.cluster)
     nodes = _mirrored(aio.Client.nodes)
     transfer = _mirrored(aio.Client.transfer)

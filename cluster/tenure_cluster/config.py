@@ -23,6 +23,7 @@ from tenure_cluster.settings import (
     Config,
     ConfigError,
     Http,
+    Jwt,
     Leases,
     Log,
     Member,
@@ -67,6 +68,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "peer": Peer,
     "tls": Tls,
     "auth": Auth,
+    "jwt": Jwt,
     "raft": RaftOptions,
     "leases": Leases,
     "calls": Calls,
@@ -257,6 +259,9 @@ def _completed(config: Config, base: Path) -> Config:
                 for name in ("cert", "key", "ca", "client_ca")
                 if (path := getattr(config.tls, name))
             },
+        ),
+        jwt=msgspec.structs.replace(
+            config.jwt, keys=str((base / config.jwt.keys).absolute()) if config.jwt.keys else ""
         ),
         http=msgspec.structs.replace(config.http, advertise=http),
         peer=msgspec.structs.replace(config.peer, advertise=peer),

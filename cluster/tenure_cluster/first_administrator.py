@@ -56,7 +56,8 @@ class FirstAdministrator:
     async def run(self) -> None:
         """Return when there is an administrator. A node that does not lead only waits for one."""
         while not self._exists():
-            if self._raft.serving() and await self._make():
+            # Not before the audit has begun, or the first administrator would be missing in it.
+            if self._raft.serving() and self._service.audit.begun and await self._make():
                 return
             await asyncio.sleep(LOOK_S)
         self._remove_stale()

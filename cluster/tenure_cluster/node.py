@@ -26,12 +26,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
-from tenure_cluster.auth.gate import Gate
+from tenure_cluster.auth.gate import Gate, TokenDesk
 from tenure_cluster.auth.tls import Files, NodeTls
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
@@ -147,6 +149,7 @@ class Node:
         if config.tls.on:
             self._tls = NodeTls(_tls_files(config), reload_ms=config.tls.reload_ms, now=self._now)
         _warn_of_exposure(config)
+        tokens = _tokens(config, self._clock) if config.jwt.issuer else None
         self._disk = SystemDisk(config.data_dir, config.durability)
         self._disk.lock()
         if config.durability == "os":
@@ -202,7 +205,10 @@ class Node:
         gate = None
         if config.auth.required:
             gate = Gate(
-                lambda: self.replica.table.credentials, self._clock.wall_ms, lambda: not raft.is_leader()
+                lambda: self.replica.table.credentials,
+                self._clock.wall_ms,
+                lambda: not raft.is_leader(),
+                tokens,
             )
             first = FirstAdministrator(config.data_dir, raft, service, self.replica, secrets.token_bytes)
             self._first = asyncio.create_task(first.run(), name="first administrator")
@@ -385,6 +391,21 @@ def _tls_files(config: Config) -> Files:
         node_id=config.node_id,
         host=urlsplit(config.http.advertise).hostname or "",
     )
+
+
+def _tokens(config: Config, clock: SystemClock) -> TokenDesk:
+    """Raises StartError."""
+    try:
+        from tenure_cluster.auth.tokens import KeysUnusable, Rules, Tokens
+    except ImportError:
+        raise StartError(
+            "jwt.issuer is set, and PyJWT is not installed: pip install 'tenure[jwt]'", EXIT_CONFIG
+        ) from None
+    try:
+        rules = Rules(**msgspec.structs.asdict(config.jwt))
+        return Tokens(rules, clock.wall_ms, clock.monotonic)
+    except KeysUnusable as error:
+        raise StartError(str(error), EXIT_CONFIG) from None
 
 
 def _warn_of_exposure(config: Config) -> None:

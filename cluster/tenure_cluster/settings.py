@@ -99,6 +99,34 @@ class Auth(_Section, frozen=True, kw_only=True):
     writes it to `administrator.credential` in its data_dir. Without it every caller has all rights."""
 
 
+class Jwt(_Section, frozen=True, kw_only=True):
+    """[jwt]: tokens of an issuer that are let in beside credentials, where auth.required is set. Needs
+    `tenure[jwt]`. issuer, audience and keys are given together."""
+
+    issuer: str = ""
+    """Whose tokens are let in: their claim `iss`. Empty: none are."""
+    audience: str = ""
+    """What must be among their claim `aud`: name this cluster, or other services could use what they are
+    shown."""
+    keys: str = ""
+    """File with the issuer's public keys, a JSON Web Key Set or PEM, relative to the configuration file; read
+    again when it changes."""
+    algorithms: str = "ES256 RS256 EdDSA"
+    """Algorithms of signatures that are taken, with blanks between them: of RS256, RS384, RS512, PS256,
+    PS384, PS512, ES256, ES384, ES512, EdDSA."""
+    tenant_claim: str = "tenant"
+    """The claim that names the tenant. A token without it is refused."""
+    rights_claim: str = "rights"
+    """The claim that has the rights, a list or a text with blanks between them; what is no right is
+    ignored."""
+    prefixes_claim: str = ""
+    """The claim that has the beginnings of keys, likewise; a token without it is then refused. Empty: all
+    keys of the tenant."""
+    leeway_ms: int = 30_000
+    """For how long a token is taken after its end and before its beginning, because clocks differ. At most
+    300,000."""
+
+
 class Member(_Section, frozen=True, kw_only=True):
     """[members.ID]: one node of the cluster as the others and the clients reach it."""
 
@@ -241,6 +269,7 @@ class Config(_Section, frozen=True, kw_only=True):
     peer: Peer = Peer()
     tls: Tls = Tls()
     auth: Auth = Auth()
+    jwt: Jwt = Jwt()
     members: dict[str, Member] = {}
     """All nodes of the cluster with this one. Without any, the node is a cluster of one."""
     raft: RaftOptions = RaftOptions()
@@ -259,8 +288,14 @@ class Config(_Section, frozen=True, kw_only=True):
         """Check every relation between settings. Raises ConfigError that names each fault with its
         numbers.
         """
-        faults = [*_name_faults(self), *_address_faults(self), *_tls_faults(self), *_relation_faults(self)]
-        faults += _tracing_faults(self)
+        faults = [
+            *_name_faults(self),
+            *_address_faults(self),
+            *_tls_faults(self),
+            *_jwt_faults(self),
+            *_tracing_faults(self),
+            *_relation_faults(self),
+        ]
         if faults:
             raise ConfigError("; ".join(faults))
 
@@ -381,6 +416,33 @@ def _tracing_faults(config: Config) -> list[str]:
     return []
 
 
+JWT_ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""Those by which whoever can verify a token can't sign one."""
+
+
+def _jwt_faults(config: Config) -> list[str]:
+    jwt = config.jwt
+    given = {"jwt.issuer": jwt.issuer, "jwt.audience": jwt.audience, "jwt.keys": jwt.keys}
+    missing = [name for name, value in given.items() if not value]
+    if len(missing) == len(given):
+        return []
+    if missing:
+        return [f"{', '.join(missing)} must be set: issuer, audience and keys of [jwt] go together"]
+    faults = []
+    if not config.auth.required:
+        faults.append("jwt.issuer is set and auth.required is not: nobody would be asked for a token")
+    unknown = sorted(set(jwt.algorithms.split()) - JWT_ALGORITHMS)
+    if unknown or not jwt.algorithms.split():
+        faults.append(
+            f"jwt.algorithms = {jwt.algorithms!r} must be some of {', '.join(sorted(JWT_ALGORITHMS))}"
+        )
+    if not jwt.tenant_claim or not jwt.rights_claim:
+        faults.append("jwt.tenant_claim and jwt.rights_claim must not be empty")
+    return faults
+
+
 def _relation_faults(config: Config) -> list[str]:
     raft, leases = config.raft, config.leases
     elections = ELECTIONS_PER_TTL_MIN * raft.election_timeout_max_ms
@@ -440,8 +502,8 @@ def _relation_faults(config: Config) -> list[str]:
         ("calls.timeout_ms", config.calls.timeout_ms, "the least possible", 100),
         ("admission.pending_max", config.admission.pending_max, "the least possible", 10),
         ("admission.polls_max", config.admission.polls_max, "the least possible", 1),
+        ("jwt.leeway_ms", config.jwt.leeway_ms, "none", 0),
         ("audit.records_max", config.audit.records_max, "none", 0),
-        ("the most possible", limits.AUDIT_RECORDS_MAX, "audit.records_max", config.audit.records_max),
         ("audit.keep_ms", config.audit.keep_ms, "the least possible", 60_000),
         ("watch.history_events", config.watch.history_events, "the least possible", 1_000),
         ("metrics.tenants_max", config.metrics.tenants_max, "the least possible", 0),
@@ -455,8 +517,19 @@ def _relation_faults(config: Config) -> list[str]:
             segments,
         ),
     ]
+    at_most: list[tuple[str, int, int]] = [
+        ("jwt.leeway_ms", config.jwt.leeway_ms, 300_000),
+        ("audit.records_max", config.audit.records_max, limits.AUDIT_RECORDS_MAX),
+    ]
     return [
-        f"{name} = {value} is below {bound} ({least})"
-        for name, value, least, bound in at_least
-        if value < bound
+        *(
+            f"{name} = {value} is below {bound} ({least})"
+            for name, value, least, bound in at_least
+            if value < bound
+        ),
+        *(
+            f"{name} = {value} is above {bound} (the most possible)"
+            for name, value, bound in at_most
+            if value > bound
+        ),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.node import Node
-from tenure_cluster.settings import Auth, Config, Http, Leases, Member, Peer, Watch
+from tenure_cluster.settings import Auth, Config, Http, Jwt, Leases, Member, Peer, Watch
 
 START_TIMEOUT_S = 20.0
 
@@ -33,7 +33,12 @@ class RunningNode:
     """A node that serves until ``stop``."""
 
     def __init__(
-        self, directory: Path, watch: dict[str, int] | None = None, auth: Auth | None = None, **http: int
+        self,
+        directory: Path,
+        watch: dict[str, int] | None = None,
+        auth: Auth | None = None,
+        jwt: Jwt | None = None,
+        **http: int,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -49,6 +54,7 @@ class RunningNode:
             leases=Leases(ttl_min_ms=3_000),
             watch=Watch(**(watch or {})),
             auth=auth or Auth(),
+            jwt=jwt or Jwt(),
         )
         self._config.validate()
         self._stop = asyncio.Event()
@@ -80,7 +86,8 @@ class RunningNode:
         while True:
             assert self._failure is None, self._failure
             try:
-                if self.get("/readyz")[0] == 200:
+                # The beginning of the audit is the last entry that comes by itself.
+                if self.get("/readyz")[0] == 200 and self.node.replica.table.audit.on:
                     return
             except OSError:
                 pass

@@ -24,6 +24,8 @@ START_ERRORS = {
     "is missing (setting ": "config.py",
     "is not TOML": "config.py",
     "is below": "settings.py",
+    "is above": "settings.py",
+    "jwt.": "node.py",
     "is not loopback": "settings.py",
     "is not among the members": "settings.py",
     "is not what members": "settings.py",

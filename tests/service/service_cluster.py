@@ -26,7 +26,7 @@ from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.replies import GrantedReply, LeaseBody
 from tenure_cluster.service.requests import OPERATIONS, Request
 from tenure_cluster.service.versions import OWN
-from tenure_cluster.settings import Config, Leases, Member, Peer
+from tenure_cluster.settings import Audit, Config, Leases, Member, Peer
 
 TENANT = "default"
 
@@ -103,8 +103,11 @@ class Link:
             self._server.close()
         self.cut()
         self._flowing.set()
-        # Not cancelled: a connection that is just being made would be left open.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # What was accepted in this turn of the loop becomes a task in one of the next.
+        for _ in range(3):
+            await asyncio.sleep(0)
+            # Not cancelled: a connection that is just being made would be left open.
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -148,7 +151,7 @@ class Part:
         config: Config,
         peers: Mapping[str, str],
         free_bytes: Callable[[], int] | None,
-        knows: tuple[int, str],
+        knows: tuple[int, str] = (OWN.tag, OWN.software),
     ) -> None:
         self.config = config
         self.fatal: list[BaseException] = []
@@ -233,7 +236,10 @@ class Cluster:
                 durability="os",
                 peer=Peer(listen=members[node_id].peer, advertise=members[node_id].peer),
                 members=members,
-                **({"raft": QUICK, "leases": Leases(ttl_min_ms=TTL_MS)} | self._options),
+                **(
+                    {"raft": QUICK, "leases": Leases(ttl_min_ms=TTL_MS), "audit": Audit(records_max=0)}
+                    | self._options
+                ),
             )
             self.parts[node_id] = Part(config, peers, free_bytes, knows.get(node_id, (OWN.tag, OWN.software)))
         for part in self.parts.values():
@@ -282,7 +288,8 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def cluster(directory: Path, nodes: int = 1, **options: Any) -> AsyncIterator[Cluster]:
     """A cluster that serves; `options` are sections of the configuration, `free_bytes`, and `knows`:
-    what nodes of other versions say of themselves, by id."""
+    what nodes of other versions say of themselves, by id. Nothing is audited unless they say so: an entry
+    that comes by itself would be in the way of those who count entries."""
     running = Cluster(directory, nodes, options)
     try:
         await running.start()

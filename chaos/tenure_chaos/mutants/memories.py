@@ -5,7 +5,7 @@ from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
 _DUMP = "tenure_cluster.lease.snapshot:dump"
-_ROWS = "rows = {section: table.rows_of(section, freeze=alone) for section in _ROW_TYPES}"
+_ROWS = "rows = {section: table.rows_of(section, freeze=alone) for section in _sections(version)}"
 
 
 def _without(*sections: str) -> Edit:

@@ -6,6 +6,7 @@ import click
 
 from tenure import __version__
 from tenure._cli import (
+    audit,
     backup,
     credentials,
     leases,
@@ -63,5 +64,6 @@ for _command in (
     credentials.credentials,
     tenants.tenants,
     backup.backup,
+    audit.audit,
 ):
     cli.add_command(_command)

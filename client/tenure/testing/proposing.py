@@ -124,7 +124,7 @@ _COMMANDS: Final[dict[type, Callable[[Any, str, Mint, int], commands.Command]]] 
         tenant=tenant, request_id=request.request_id, session_id=request.session_id, wall_ms=wall_ms
     ),
     requests.BreakRequest: lambda request, tenant, mint, wall_ms: commands.Break(
-        tenant=tenant, key=request.key, reason=request.reason, actor=tenant, wall_ms=wall_ms
+        tenant=tenant, key=request.key, reason=request.reason, actor="", wall_ms=wall_ms
     ),
     requests.DeleteRecordRequest: lambda request, tenant, mint, wall_ms: commands.DeleteRecord(
         tenant=tenant, key=request.key, if_revision=request.if_revision, wall_ms=wall_ms

@@ -50,6 +50,11 @@ def parse(shown: str) -> tuple[str, str] | None:
     return credential_id, secret
 
 
+def is_ours(shown: str) -> bool:
+    """Whether it is meant as a credential of the cluster's own."""
+    return shown.startswith(f"{_HEAD}.")
+
+
 def of_header(header: str | None) -> str | None:
     """The text in an Authorization header of the scheme Bearer."""
     if header is None:

@@ -8,7 +8,7 @@ short time before it is refused, and one that was revoked goes on here until the
 import asyncio
 import hmac
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -39,10 +39,18 @@ class Caller(msgspec.Struct, frozen=True):
     digest: bytes
     origin: str = ""
     """The address that it asks from, as this node sees it."""
+    until_wall_ms: int = 0
+    """When what it shows is over, if that is a token; 0: a credential, at which it is looked again."""
 
     def may_touch(self, key: str) -> bool:
         """Whether a key, or all that begins with it, is among its own. Exact: nothing is normalised."""
         return not self.prefixes or key.startswith(self.prefixes)
+
+
+class TokenDesk(Protocol):
+    """Knows the callers of tokens; see tokens.py."""
+
+    def caller(self, shown: str, origin: str = "") -> Caller | None: ...
 
 
 EVERYBODY: Final = Caller(DEFAULT_TENANT, "", frozenset(RIGHTS), (), b"")
@@ -57,8 +65,11 @@ class Gate:
         credentials: Callable[[], Mapping[str, Credential]],
         wall_ms: Callable[[], int],
         may_lag: Callable[[], bool],
+        tokens: TokenDesk | None = None,
     ) -> None:
-        """``credentials`` gives this node's copy; ``may_lag`` says whether it may be behind."""
+        """``credentials`` gives this node's copy; ``may_lag`` says whether it may be behind. ``tokens`` tells
+        callers who show a token of somebody else, if any are let in."""
+        self._tokens = tokens
         self._credentials = credentials
         self._wall_ms = wall_ms
         self._may_lag = may_lag
@@ -68,6 +79,8 @@ class Gate:
     def caller(self, header: str | None, origin: str = "") -> Caller | None:
         """The caller of a request with this Authorization header, None if it shows no valid credential."""
         shown = bearer.of_header(header)
+        if shown is not None and self._tokens is not None and not bearer.is_ours(shown):
+            return self._tokens.caller(shown, origin)
         parts = bearer.parse(shown) if shown is not None else None
         return None if parts is None else self._find(*parts, origin)
 
@@ -92,6 +105,8 @@ class Gate:
         """Whether a caller of before would be told by the same credential now."""
         if not caller.credential_id:
             return True
+        if caller.until_wall_ms:
+            return self._wall_ms() < caller.until_wall_ms
         credential = self._credentials().get(caller.credential_id)
         return credential is not None and self._valid(credential, caller.digest)
 

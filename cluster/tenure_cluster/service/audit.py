@@ -1,4 +1,4 @@
-"""The audit as the service sees it: pages of it, its policy, and what is refused before the log.
+"""The audit as the service sees to it: its policy, and what is refused before the log.
 
 What is done or refused by an entry of the log is recorded by the state machine (lease/auditing.py). What
 this node refuses by itself, because a credential is not valid or lacks a right, is noted here and told to the
@@ -18,23 +18,19 @@ from typing import Final
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
-from tenure_cluster.lease.audit_trail import AuditNote, AuditRecord, AuditTrail, SetAuditPolicy, same
+from tenure_cluster.lease.audit_trail import AuditNote, SetAuditPolicy, same
 from tenure_cluster.raft import Raft
 from tenure_cluster.service.asks import Answer
-from tenure_cluster.service.audit_messages import (
-    AuditRecordBody,
-    AuditReply,
-    ListAuditRequest,
-    NoteAuditRequest,
-)
+from tenure_cluster.service.audit_messages import NoteAuditRequest
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.proposals import Proposer
 from tenure_cluster.service.replica import Replica
-from tenure_cluster.service.times import rfc3339
 from tenure_cluster.service.versions import Versions
 from tenure_cluster.settings import Audit
 
 PERIOD_S: Final = 1.0
+BEGIN_S: Final = 0.1
+"""How soon a leader looks again whether the audit has begun."""
 
 REFUSED: Final = "refused"
 """The kind of what is noted here of refusals; the subject is the operation."""
@@ -99,24 +95,32 @@ class AuditOffice:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(PERIOD_S if self.begun or not self._raft.is_leader() else BEGIN_S)
             self._versions.refresh()
             self._see_to_policy()
             if self._notes:
                 await self._tell_notes()
 
+    @property
+    def begun(self) -> bool:
+        """Whether what happens now is recorded as this node's configuration says, or not at all if it says
+        that."""
+        chain = self._replica.table.audit.present
+        if not self._settings.records_max:
+            return not chain.records_max
+        return (chain.records_max, chain.keep_ms) == (self._settings.records_max, self._settings.keep_ms)
+
     def _see_to_policy(self) -> None:
         """The leader's configuration is what counts."""
-        trail = self._replica.table.audit
-        wanted = (self._settings.records_max, self._settings.keep_ms)
-        if wanted == (trail.present.records_max, trail.present.keep_ms) or not (trail.on or wanted[0]):
+        if self.begun or self._asking or not self._raft.serving():
             return
-        if self._asking or not self._raft.serving():
-            return
+
+        def settled(outcome: object) -> None:
+            self._asking = False
+
         self._asking = True
-        self._proposer.propose(
-            SetAuditPolicy(*wanted, self._wall_ms()), lambda settled: setattr(self, "_asking", False)
-        )
+        policy = SetAuditPolicy(self._settings.records_max, self._settings.keep_ms, self._wall_ms())
+        self._proposer.propose(policy, settled)
 
     async def _tell_notes(self) -> None:
         if not self._settings.records_max:
@@ -140,48 +144,3 @@ class AuditOffice:
         if present is not None:
             note = replace(present, count=present.count + note.count)
         self._notes[kind] = note
-
-
-def page(trail: AuditTrail, request: ListAuditRequest) -> AuditReply:
-    """One page of the records that are kept. Costs what it shows."""
-    chain = trail.present
-    first = chain.last_seq - len(trail.records) + 1
-    begin = max(request.after + 1, first)
-    end = min(begin + request.limit, chain.last_seq + 1)
-    before = trail.records.get(begin - 1)
-    prev = before.hash if before is not None else chain.base if begin == first else chain.head
-    shown: list[AuditRecordBody] = []
-    for seq in range(begin, end):
-        record = trail.records[seq]
-        shown.append(_body(record, prev))
-        prev = record.hash
-    return AuditReply(
-        records=shown,
-        next=end - 1 if end <= chain.last_seq else None,
-        first_seq=first,
-        head_seq=chain.last_seq,
-        head=chain.head.hex(),
-        recording=trail.on,
-    )
-
-
-def _body(record: AuditRecord, prev: bytes) -> AuditRecordBody:
-    return AuditRecordBody(
-        seq=record.seq,
-        at=rfc3339(record.wall_ms),
-        kind=record.kind,
-        tenant=record.tenant,
-        actor=record.actor,
-        origin=record.origin,
-        key=record.key,
-        token=record.token,
-        owner=record.owner,
-        subject=record.subject,
-        code=record.code,
-        detail=record.detail,
-        count=record.count,
-        at_ms=record.at_ms,
-        wall_ms=record.wall_ms,
-        prev=prev.hex(),
-        hash=record.hash.hex(),
-    )

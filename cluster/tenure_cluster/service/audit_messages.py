@@ -1,11 +1,9 @@
 """What is asked of the audit, and what is told of it."""
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
-from tenure_cluster.lease import limits
 from tenure_cluster.lease.audit_trail import AuditNote
 
 AUDIT_PAGE_MAX: Final = 1_000
@@ -19,8 +17,8 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ListAuditRequest(_Request, frozen=True, kw_only=True):
     """``after`` is the number of the last record that is known."""
 
-    after: Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": limits.SEQ_MAX})] = 0
-    limit: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": AUDIT_PAGE_MAX})] = 100
+    after: int = 0
+    limit: int = 100
 
 
 class NoteAuditRequest(_Request, frozen=True, kw_only=True):

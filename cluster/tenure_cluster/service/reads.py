@@ -26,8 +26,8 @@ from tenure_cluster.service.answers import (
     session_body,
 )
 from tenure_cluster.service.asks import Answer, Ask
-from tenure_cluster.service.audit import page as audit_page
 from tenure_cluster.service.audit_messages import ListAuditRequest
+from tenure_cluster.service.audit_pages import page as audit_page
 from tenure_cluster.service.backup_messages import BackupPointReply, BackupPointRequest
 from tenure_cluster.service.blockers import View as View
 from tenure_cluster.service.blockers import chain
