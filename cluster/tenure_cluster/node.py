@@ -21,7 +21,7 @@ import secrets
 import signal
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tenure_cluster import __version__, faults
@@ -48,6 +48,7 @@ from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileD
 from tenure_cluster.service.backups import Backups
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
+from tenure_cluster.start_checks import StartChecks
 from tenure_cluster.systemd import Systemd
 
 EXIT_OK: Final = 0
@@ -71,6 +72,9 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 walk what lives on far too often for that.
 """
 
+CLOCKS_S: Final = 1.0
+"""Period in which a node that has just started asks the others for their time."""
+
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
 
@@ -81,9 +85,11 @@ class StartError(Exception):
     """The node can't start; the message is one line for the operator, `exit_code` says which kind of fault it
     is."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, *, remedied: bool = False) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.remedied = remedied
+        """Whether the message says what to do."""
 
 
 class Node:
@@ -99,6 +105,8 @@ class Node:
         self._tls_watch: asyncio.Task[None] | None = None
         self._first: asyncio.Task[None] | None = None
         self._clock = SystemClock()
+        self._clocks: asyncio.Task[None] | None = None
+        self._misplaced: asyncio.Future[str] | None = None
         self.replica = Replica()
 
     @property
@@ -171,6 +179,11 @@ class Node:
                 free_bytes=self._disk.free_bytes,
                 tls=self._tls,
             )
+        self._misplaced = asyncio.get_running_loop().create_future()
+        checks = StartChecks(
+            config.node_id, {*config.members} - {config.node_id}, self._clock.monotonic, self._misplace
+        )
+        raft.hear_refusals(checks.refused)
         await raft.start()
         self._raft = raft
         service.start()
@@ -211,6 +224,7 @@ class Node:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
         self._front = front
+        self._clocks = asyncio.create_task(self._compare_clocks(checks), name="clocks of the others")
         if self._tls is not None:
             self._tls_watch = asyncio.create_task(self._tls.watch(), name="watch of certificates")
         if raft.started_empty:
@@ -236,7 +250,8 @@ class Node:
         disk, self._disk = self._disk, None
         watch, self._tls_watch = self._tls_watch, None
         first, self._first = self._first, None
-        for task in (watch, first):
+        clocks, self._clocks = self._clocks, None
+        for task in (watch, first, clocks):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -251,6 +266,19 @@ class Node:
 
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._clock.wall_ms() / 1000, dt.UTC)
+
+    def _misplace(self, line: str) -> None:
+        if self._misplaced is not None and not self._misplaced.done():
+            self._misplaced.set_result(line)
+
+    async def _compare_clocks(self, checks: StartChecks) -> None:
+        """Ask the others for their time while this node counts as one that starts."""
+        while not (checks.over or checks.compared):
+            await asyncio.sleep(CLOCKS_S)
+            asked = await self.service.nodes()
+            own_ms = self._clock.wall_ms()
+            told = {node.id: node.about for node in asked.nodes if node.id != self.config.node_id}
+            checks.clocks({name: own.wall_ms - own_ms for name, own in told.items() if own and own.wall_ms})
 
     def reload_certificates(self) -> None:
         """Read the files of [tls] now, as SIGHUP asks for."""
@@ -272,14 +300,27 @@ class Node:
             systemd.follow(self.service.leadership)
             if on_started is not None:
                 on_started()
-            await ended.wait()
+            fault = await self._ended(ended)
             systemd.stopping()
             _log.info("node %s stops", self.config.node_id)
             await self.stop()
+            if fault is not None:
+                raise StartError(fault, EXIT_START, remedied=True)
         finally:
             systemd.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+
+    async def _ended(self, ended: asyncio.Event) -> str | None:
+        """Wait for the end: None if it was asked for, else why this node should not be here."""
+        assert self._misplaced is not None
+        asked = asyncio.ensure_future(ended.wait())
+        either: list[asyncio.Future[Any]] = [asked, self._misplaced]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        return self._misplaced.result() if self._misplaced.done() else None
 
 
 def run(config: Config, on_started: Callable[[], None] | None = None) -> None:

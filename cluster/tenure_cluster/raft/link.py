@@ -45,6 +45,9 @@ class DialledOwner(Protocol):
 
     def dial_failed(self, peer: str, why: str) -> None: ...
 
+    def refused(self, peer: str, why: str) -> None:
+        """The node that was dialled does not want this one."""
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -171,6 +174,7 @@ class Dialled(Framed):
         if isinstance(answer, wire.Pong):
             self._pongs = max(self._pongs, min(answer.count, self._pings))
         elif isinstance(answer, wire.Refused):
+            self._owner.refused(self.peer, answer.reason)
             self.fail(f"refused: {answer.reason}")
         elif not self.up:
             self.up = self.was_welcomed = True
