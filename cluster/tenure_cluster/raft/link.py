@@ -69,6 +69,8 @@ class AcceptedOwner(Protocol):
 
     def welcomed(self, connection: "Accepted") -> None: ...
 
+    def proved_double(self, peer: str, incarnation: int) -> None: ...
+
     def is_current(self, connection: "Accepted") -> bool:
         """Whether this is the youngest connection of its peer."""
 
@@ -246,6 +248,8 @@ class Accepted(Framed):
     def __init__(self, owner: AcceptedOwner) -> None:
         super().__init__(HELLO_BYTES_MAX)
         self.greeting: wire.Hello | None = None
+        self.double: int | None = None
+        """The life of another process of the same node, if the next frame proves that this one lives too."""
         self._owner = owner
         self._silent_intervals = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -274,6 +278,9 @@ class Accepted(Framed):
             self.abort()
             return
         message = wire.decode_inbound(body)
+        if self.double is not None:
+            self._owner.proved_double(self.greeting.node_id, self.double)
+            self.double = None
         if isinstance(message, wire.Ping):
             assert self.transport is not None
             self.transport.write(frame(wire.Pong(message.count)))

@@ -101,8 +101,8 @@ class Transport:
         self._inbound: dict[str, Accepted] = {}
         self._greetings: dict[str, wire.Hello] = {}
         self._replaced: dict[str, list[int]] = {}
-        """Lives of each peer that a later one has taken the place of. A life that comes back from there was
-        not over: then there are two processes, and the later one is a double."""
+        """Lives of each peer that a later one has taken the place of. One that comes back from there and
+        answers was not over: then there are two processes, and the later one is a double."""
         self._doubles: dict[str, list[int]] = {}
         self.on_refused: Callable[[str, str], None] | None = None
         self._epoch = int(clock.random() * (1 << 40))
@@ -337,7 +337,7 @@ class Transport:
     def welcomed(self, connection: Accepted) -> None:
         assert connection.greeting is not None
         peer = connection.greeting.node_id
-        self._note_life(peer, connection.greeting.incarnation)
+        self._note_life(connection, connection.greeting)
         old = self._inbound.get(peer)
         self._inbound[peer] = connection
         self._greetings[peer] = connection.greeting
@@ -348,20 +348,25 @@ class Transport:
         if peer not in self._links:
             self._wake[peer].set()
 
-    def _note_life(self, peer: str, incarnation: int) -> None:
-        known = self._greetings.get(peer)
-        if known is None or known.incarnation == incarnation:
+    def _note_life(self, connection: Accepted, greeting: wire.Hello) -> None:
+        """Whether the life of a new connection is one that seemed to be over. Its greeting alone may have
+        been on its way for long; that it lives is proved by what it says when it has been welcomed."""
+        known = self._greetings.get(greeting.node_id)
+        if known is None or known.incarnation == greeting.incarnation:
             return
-        replaced = self._replaced.setdefault(peer, [])
-        if incarnation in replaced:
-            logger.error("two processes run as %s: the later one is refused from now on", peer)
-            replaced.remove(incarnation)
-            doubles = self._doubles.setdefault(peer, [])
-            doubles.append(known.incarnation)
-            del doubles[:-LIVES_REMEMBERED_MAX]
+        replaced = self._replaced.setdefault(greeting.node_id, [])
+        if greeting.incarnation in replaced:
+            replaced.remove(greeting.incarnation)
+            connection.double = known.incarnation
         else:
             replaced.append(known.incarnation)
             del replaced[:-LIVES_REMEMBERED_MAX]
+
+    def proved_double(self, peer: str, incarnation: int) -> None:
+        logger.error("two processes run as %s: the later one is refused from now on", peer)
+        doubles = self._doubles.setdefault(peer, [])
+        doubles.append(incarnation)
+        del doubles[:-LIVES_REMEMBERED_MAX]
 
     def is_current(self, connection: Accepted) -> bool:
         greeting = connection.greeting
