@@ -7,8 +7,10 @@ cut off when the node fails on the way; then another one is asked, from the begi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,14 @@ TRAILER_BYTES: Final = len(END) + DIGEST_BYTES
 
 class _Cut(Exception):
     """What came is not a whole backup."""
+
+
+class _NotWritten(Exception):
+    """The file can't be written; ``error`` says why."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 async def save(calls: Calls, path: Path) -> SavedBackup:
@@ -62,6 +72,8 @@ async def save(calls: Calls, path: Path) -> SavedBackup:
         except (NotSent, NoAnswer, _Cut) as error:
             calls.endpoints.failed(url, calls.clock())
             why = f"{url}: {error}"
+        except _NotWritten as failed:
+            raise failed.error from None
         else:
             return saved
         finally:
@@ -70,23 +82,36 @@ async def save(calls: Calls, path: Path) -> SavedBackup:
 
 
 async def _take(opened: Opened, unfinished: Path, path: Path) -> SavedBackup:
-    """Write what comes, and give it its name. Raises _Cut or OSError."""
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write what comes, and give it its name. Raises _Cut or _NotWritten."""
     sha, held, size = hashlib.sha256(), b"", 0
-    with os.fdopen(descriptor, "wb") as file:
+    with _writing():
+        file = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    with file:
         async for data in opened.chunks():
-            file.write(data)
+            with _writing():
+                file.write(data)
             size += len(data)
             held += data
             sha.update(held[:-TRAILER_BYTES])
             held = held[-TRAILER_BYTES:]
         if held != END + sha.digest():
             raise _Cut("what it sent was cut off or damaged on its way")
-        file.flush()
-        await asyncio.to_thread(os.fsync, file.fileno())
-    os.replace(unfinished, path)
-    await asyncio.to_thread(_sync_directory, path.parent)
+        with _writing():
+            file.flush()
+            await asyncio.to_thread(os.fsync, file.fileno())
+    with _writing():
+        os.replace(unfinished, path)
+        await asyncio.to_thread(_sync_directory, path.parent)
     return SavedBackup(file=str(path), bytes=size, sha256=sha.hexdigest())
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Tells apart what this machine's disk raises and what the connection does."""
+    try:
+        yield
+    except OSError as error:
+        raise _NotWritten(error) from error
 
 
 def _sync_directory(path: Path) -> None:

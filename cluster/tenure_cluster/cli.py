@@ -11,6 +11,7 @@ import click
 
 from tenure_cluster import __version__
 from tenure_cluster.dev import layout
+from tenure_cluster.directory_owner import owner_fault
 from tenure_cluster.offline_commands import inspect, recover, restore
 from tenure_cluster.pid_file import NodeRuns, PidFile
 from tenure_cluster.tls_commands import tls
@@ -65,6 +66,8 @@ def run(config_path: Path | None, insecure: bool) -> None:
     except ConfigError as error:
         _fail(f"{error}{'; or name a file by --config' if config_path is None else ''}", EXIT_USAGE)
     logs.configure(config.log.level, config.log.format)
+    if fault := owner_fault(config.data_dir):
+        _fail(fault, EXIT_START)
     pid_file = _take_pid_file(config.data_dir)
     try:
         node.run(config)
@@ -73,7 +76,8 @@ def run(config_path: Path | None, insecure: bool) -> None:
             node.EXIT_START: "; free it, or set another",
             node.EXIT_DAMAGED: "; nothing was changed. Give the node its own, undamaged data_dir",
         }
-        _fail(f"{error}{remedy.get(error.exit_code, '')}", error.exit_code)
+        told = "" if error.remedied else remedy.get(error.exit_code, "")
+        _fail(f"{error}{told}", error.exit_code)
     finally:
         pid_file.release()
 

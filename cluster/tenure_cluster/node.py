@@ -23,7 +23,7 @@ import signal
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -53,6 +53,7 @@ from tenure_cluster.service import versions
 from tenure_cluster.service.backups import Backups
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.replica import Replica
+from tenure_cluster.start_checks import StartChecks
 from tenure_cluster.systemd import Systemd
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ but all that came since the last walk in one go: ten times as many objects held 
 TRACES_PATIENCE_S: Final = 2.0
 """How long a node that stops tries to send the spans that it has."""
 
+CLOCKS_S: Final = 1.0
+"""Period in which a node that has just started asks the others for their time."""
+
 OPEN_FILES_SPARE: Final = 256
 """Descriptors kept for everything that isn't a client's connection."""
 
@@ -96,9 +100,11 @@ class StartError(Exception):
     """The node can't start; the message is one line for the operator, `exit_code` says which kind of fault it
     is."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, *, remedied: bool = False) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.remedied = remedied
+        """Whether the message says what to do."""
 
 
 class Node:
@@ -116,6 +122,8 @@ class Node:
         self._traces: Traces | None = None
         self._observing: Observing | None = None
         self._clock = SystemClock()
+        self._clocks: asyncio.Task[None] | None = None
+        self._misplaced: asyncio.Future[str] | None = None
         self.replica = Replica()
 
     @property
@@ -193,6 +201,11 @@ class Node:
                 cpu_s=time.thread_time,
             )
             self._observing = observing
+        self._misplaced = asyncio.get_running_loop().create_future()
+        checks = StartChecks(
+            config.node_id, {*config.members} - {config.node_id}, self._clock.monotonic, self._misplace
+        )
+        raft.hear_refusals(checks.refused)
         await raft.start()
         self._raft = raft
         service.start()
@@ -240,6 +253,7 @@ class Node:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
         self._front = front
+        self._clocks = asyncio.create_task(self._compare_clocks(checks), name="clocks of the others")
         if self._tls is not None:
             self._tls_watch = asyncio.create_task(self._tls.watch(), name="watch of certificates")
         if raft.started_empty:
@@ -281,7 +295,8 @@ class Node:
         first, self._first = self._first, None
         traces, self._traces = self._traces, None
         observing, self._observing = self._observing, None
-        for task in (watch, first):
+        clocks, self._clocks = self._clocks, None
+        for task in (watch, first, clocks):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -303,6 +318,19 @@ class Node:
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._clock.wall_ms() / 1000, dt.UTC)
 
+    def _misplace(self, line: str) -> None:
+        if self._misplaced is not None and not self._misplaced.done():
+            self._misplaced.set_result(line)
+
+    async def _compare_clocks(self, checks: StartChecks) -> None:
+        """Ask the others for their time while this node counts as one that starts."""
+        while not (checks.over or checks.compared):
+            await asyncio.sleep(CLOCKS_S)
+            asked = await self.service.nodes()
+            own_ms = self._clock.wall_ms()
+            told = {node.id: node.about for node in asked.nodes if node.id != self.config.node_id}
+            checks.clocks({name: own.wall_ms - own_ms for name, own in told.items() if own and own.wall_ms})
+
     def reload_certificates(self) -> None:
         """Read the files of [tls] now, as SIGHUP asks for."""
         if self._tls is not None:
@@ -323,14 +351,27 @@ class Node:
             systemd.follow(self.service.leadership)
             if on_started is not None:
                 on_started()
-            await ended.wait()
+            fault = await self._ended(ended)
             systemd.stopping()
             _log.info("node %s stops", self.config.node_id)
             await self.stop()
+            if fault is not None:
+                raise StartError(fault, EXIT_START, remedied=True)
         finally:
             systemd.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+
+    async def _ended(self, ended: asyncio.Event) -> str | None:
+        """Wait for the end: None if it was asked for, else why this node should not be here."""
+        assert self._misplaced is not None
+        asked = asyncio.ensure_future(ended.wait())
+        either: list[asyncio.Future[Any]] = [asked, self._misplaced]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        return self._misplaced.result() if self._misplaced.done() else None
 
 
 def run(config: Config, on_started: Callable[[], None] | None = None) -> None:

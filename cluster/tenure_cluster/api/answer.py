@@ -104,9 +104,16 @@ class Writer:
         return self._kept if keep_alive else self._closed
 
     def begin(
-        self, request: web.BaseRequest, content_type: bytes, request_id: bytes, *, chunked: bool
+        self,
+        request: web.BaseRequest,
+        content_type: bytes,
+        request_id: bytes,
+        *,
+        chunked: bool,
+        length: int | None = None,
     ) -> None:
-        """Write the head of an answer whose body follows bit by bit and ends with the connection."""
+        """Write the head of an answer whose body follows bit by bit and ends with the connection. ``length``
+        is its size, if that is known; then it is not chunked."""
         if request.transport is not None and not request.transport.is_closing():
             request.transport.write(
                 b"%b%bX-Request-Id: %b\r\nX-Accel-Buffering: no\r\nConnection: close\r\n%b\r\n"
@@ -114,7 +121,11 @@ class Writer:
                     self._make_head(Answer(200, content_type, b"")),
                     self._common_lines(),
                     request_id,
-                    b"Transfer-Encoding: chunked\r\n" if chunked else b"",
+                    b"Transfer-Encoding: chunked\r\n"
+                    if chunked
+                    else b""
+                    if length is None
+                    else b"Content-Length: %d\r\n" % length,
                 )
             )
 

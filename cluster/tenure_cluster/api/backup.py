@@ -1,14 +1,14 @@
 """`GET /v1/cluster/backup`: the whole state as one file, sent as it is read.
 
 The file tells by its own end whether all of it has come (service/backup_format.py). A backup that fails on
-its way is cut off, without the end of the body that HTTP would have, so no client takes it for whole.
+its way is cut off, short of the length that was promised, so no client takes it for whole.
 """
 
 import asyncio
 import logging
 from typing import Any, Final
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from tenure_cluster.api.answer import Answer, refusal
 from tenure_cluster.api.exchange import Exchange, LongEndpoint, Outflow
@@ -34,7 +34,7 @@ class BackupEndpoint(LongEndpoint):
         opened = await self._open(exchange.caller.tenant, exchange.caller.credential_id)
         if isinstance(opened, Problem):
             return refusal(opened, exchange.answer_format)
-        flow = Outflow(exchange, chunked=True)
+        flow = Outflow(exchange)
         try:
             await _send(exchange, flow, opened)
         finally:
@@ -45,7 +45,6 @@ class BackupEndpoint(LongEndpoint):
 
 
 async def _send(exchange: Exchange, flow: Outflow, backup: OpenBackup) -> None:
-    chunked = exchange.request.version >= HttpVersion11
     taken = asyncio.Event()
 
     def writable() -> None:
@@ -53,7 +52,9 @@ async def _send(exchange: Exchange, flow: Outflow, backup: OpenBackup) -> None:
         taken.set()
 
     exchange.connection.on_writable = writable
-    exchange.writer.begin(exchange.request, CONTENT_TYPE, exchange.request_id, chunked=chunked)
+    exchange.writer.begin(
+        exchange.request, CONTENT_TYPE, exchange.request_id, chunked=False, length=backup.size
+    )
     try:
         async for piece in backup.pieces():
             taken.clear()
@@ -65,6 +66,5 @@ async def _send(exchange: Exchange, flow: Outflow, backup: OpenBackup) -> None:
         _log.error("a backup ended before its end: %s", error)
         exchange.connection.abort()
         return
-    exchange.writer.end(exchange.request, chunked=chunked)
     if exchange.connection.writing_paused:
         await exchange.writer.drain(exchange.request)

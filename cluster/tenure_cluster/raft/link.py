@@ -45,6 +45,9 @@ class DialledOwner(Protocol):
 
     def dial_failed(self, peer: str, why: str) -> None: ...
 
+    def refused(self, peer: str, why: str) -> None:
+        """The node that was dialled does not want this one."""
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -65,6 +68,8 @@ class AcceptedOwner(Protocol):
     def log_stranger(self, address: str, why: str) -> None: ...
 
     def welcomed(self, connection: "Accepted") -> None: ...
+
+    def proved_double(self, peer: str, incarnation: int) -> None: ...
 
     def is_current(self, connection: "Accepted") -> bool:
         """Whether this is the youngest connection of its peer."""
@@ -171,6 +176,7 @@ class Dialled(Framed):
         if isinstance(answer, wire.Pong):
             self._pongs = max(self._pongs, min(answer.count, self._pings))
         elif isinstance(answer, wire.Refused):
+            self._owner.refused(self.peer, answer.reason)
             self.fail(f"refused: {answer.reason}")
         elif not self.up:
             self.up = self.was_welcomed = True
@@ -242,6 +248,8 @@ class Accepted(Framed):
     def __init__(self, owner: AcceptedOwner) -> None:
         super().__init__(HELLO_BYTES_MAX)
         self.greeting: wire.Hello | None = None
+        self.double: int | None = None
+        """The life of another process of the same node, if the next frame proves that this one lives too."""
         self._owner = owner
         self._silent_intervals = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -270,6 +278,9 @@ class Accepted(Framed):
             self.abort()
             return
         message = wire.decode_inbound(body)
+        if self.double is not None:
+            self._owner.proved_double(self.greeting.node_id, self.double)
+            self.double = None
         if isinstance(message, wire.Ping):
             assert self.transport is not None
             self.transport.write(frame(wire.Pong(message.count)))

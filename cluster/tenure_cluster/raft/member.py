@@ -110,6 +110,10 @@ class Raft:
             knows=knows,
         )
 
+    def hear_refusals(self, refused: Callable[[str, str], None]) -> None:
+        """Be told which peers refuse this node, and why. Call it before `start`."""
+        self._transport.on_refused = refused
+
     @property
     def _consensus(self) -> Consensus | None:
         return self._pump.consensus

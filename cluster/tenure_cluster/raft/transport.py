@@ -23,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from tenure_cluster.raft import messages as wire
@@ -47,6 +47,13 @@ STRANGERS_REMEMBERED_MAX: Final = 1024
 """Addresses whose refusal has been logged once."""
 REFUSALS_PER_STRANGER_MAX: Final = 8
 """Reasons that are logged for one address, each once."""
+LIVES_REMEMBERED_MAX: Final = 16
+"""Of each peer, lives of its process that another one has taken the place of."""
+
+OTHER_CLUSTER: Final = "cluster_id "
+"""How a refusal begins of a node that is of another cluster."""
+DOUBLE: Final = "another process runs with the same node_id"
+"""What a refusal says to the second of two processes."""
 
 
 class TransportUser(Protocol):
@@ -95,6 +102,11 @@ class Transport:
         self._links: dict[str, Dialled] = {}
         self._inbound: dict[str, Accepted] = {}
         self._greetings: dict[str, wire.Hello] = {}
+        self._replaced: dict[str, list[int]] = {}
+        """Lives of each peer that a later one has taken the place of. One that comes back from there and
+        answers was not over: then there are two processes, and the later one is a double."""
+        self._doubles: dict[str, list[int]] = {}
+        self.on_refused: Callable[[str, str], None] | None = None
         self._epoch = int(clock.random() * (1 << 40))
         """Of the last connection dialled. No other life of this node has had one of the same number."""
         self._diallers: list[asyncio.Task[None]] = []
@@ -228,6 +240,10 @@ class Transport:
             self._dial_faults[peer] = why
             logger.warning("no link to %s: %s (said once while it stays so)", peer, why)
 
+    def refused(self, peer: str, why: str) -> None:
+        if self.on_refused is not None and not self._stopped:
+            self.on_refused(peer, why)
+
     def hello(self, peer: str, epoch: int) -> wire.Hello:
         return wire.Hello(
             wire.PROTOCOL_VERSION,
@@ -302,7 +318,7 @@ class Transport:
         if hello.version != wire.PROTOCOL_VERSION:
             return f"protocol version {hello.version}, this node speaks {wire.PROTOCOL_VERSION}"
         if hello.cluster_id != self._cluster_id:
-            return f"cluster_id {hello.cluster_id!r}, this node is of {self._cluster_id!r}"
+            return f"{OTHER_CLUSTER}{hello.cluster_id!r}, this node is of {self._cluster_id!r}"
         if hello.node_id not in self._peers:
             return f"{hello.node_id!r} is not another member of this cluster"
         if hello.members != self._members:
@@ -310,6 +326,8 @@ class Transport:
             return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._members)}"
         if hello.to != self._node_id:
             return f"meant for {hello.to!r}, this is {self._node_id!r}"
+        if hello.incarnation in self._doubles.get(hello.node_id, ()):
+            return f"{DOUBLE} {hello.node_id!r}, and was here before"
         known = self._greetings.get(hello.node_id)
         if known is not None and known.incarnation == hello.incarnation and known.epoch >= hello.epoch:
             return f"connection {hello.epoch} is not younger than {known.epoch}"
@@ -327,6 +345,7 @@ class Transport:
     def welcomed(self, connection: Accepted) -> None:
         assert connection.greeting is not None
         peer = connection.greeting.node_id
+        self._note_life(connection, connection.greeting)
         old = self._inbound.get(peer)
         self._inbound[peer] = connection
         self._greetings[peer] = connection.greeting
@@ -336,6 +355,26 @@ class Transport:
             connection.transport.pause_reading()
         if peer not in self._links:
             self._wake[peer].set()
+
+    def _note_life(self, connection: Accepted, greeting: wire.Hello) -> None:
+        """Whether the life of a new connection is one that seemed to be over. Its greeting alone may have
+        been on its way for long; that it lives is proved by what it says when it has been welcomed."""
+        known = self._greetings.get(greeting.node_id)
+        if known is None or known.incarnation == greeting.incarnation:
+            return
+        replaced = self._replaced.setdefault(greeting.node_id, [])
+        if greeting.incarnation in replaced:
+            replaced.remove(greeting.incarnation)
+            connection.double = known.incarnation
+        else:
+            replaced.append(known.incarnation)
+            del replaced[:-LIVES_REMEMBERED_MAX]
+
+    def proved_double(self, peer: str, incarnation: int) -> None:
+        logger.error("two processes run as %s: the later one is refused from now on", peer)
+        doubles = self._doubles.setdefault(peer, [])
+        doubles.append(incarnation)
+        del doubles[:-LIVES_REMEMBERED_MAX]
 
     def is_current(self, connection: Accepted) -> bool:
         greeting = connection.greeting

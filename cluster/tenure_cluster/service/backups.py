@@ -19,7 +19,13 @@ from tenure_cluster.raft.snapshot_export import SnapshotExport
 from tenure_cluster.raft.snapshot_format import SnapshotParser
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import Answer
-from tenure_cluster.service.backup_format import BackupHeader, BackupMember, encode_head, encode_trailer
+from tenure_cluster.service.backup_format import (
+    TRAILER_BYTES,
+    BackupHeader,
+    BackupMember,
+    encode_head,
+    encode_trailer,
+)
 from tenure_cluster.service.backup_messages import BackupPointReply, BackupPointRequest
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replica import Replica
@@ -129,6 +135,11 @@ class OpenBackup:
         self.header = header
         self._export = export
         self._closed: Callable[[], None] | None = closed
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return len(encode_head(self.header)) + self.header.snapshot_bytes + TRAILER_BYTES
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The bytes of the file, in order. Raises OSError."""

@@ -136,7 +136,7 @@ class LeaseService:
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
         self._free_bytes = free_bytes
-        self._nodes = Nodes(raft, config.node_id, config.members, self._describe)
+        self._nodes = Nodes(raft, config.node_id, config.members, lambda: self._describe(wall_ms()))
         self.forwarding.on_description = self._nodes.on_message
         self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
@@ -391,7 +391,7 @@ class LeaseService:
         """All members, each as it describes itself; see nodes.py."""
         return await self._nodes.all()
 
-    def _describe(self) -> OwnBody:
+    def _describe(self, wall_ms: int) -> OwnBody:
         status, readiness = self._raft.status(), self.ready()
         return OwnBody(
             role=status.role,
@@ -403,6 +403,7 @@ class LeaseService:
             version=__version__,
             disk_free_bytes=self._free_bytes(),
             disk_reserve_bytes=self._config.admission.disk_reserve_bytes,
+            wall_ms=wall_ms,
         )
 
     def ready(self) -> Readiness:

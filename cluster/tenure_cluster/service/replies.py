@@ -296,6 +296,8 @@ class OwnBody(_Reply, frozen=True, kw_only=True):
     """Free space of the data directory's file system."""
     disk_reserve_bytes: int
     """Free space below which the node refuses acquires."""
+    wall_ms: int = 0
+    """Its wall clock, in Unix milliseconds; 0 from a version that does not say it."""
 
 
 class NodeBody(_Reply, frozen=True, kw_only=True):

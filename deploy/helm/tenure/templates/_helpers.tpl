@@ -29,3 +29,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ $name }}-{{ $i }}={{ $name }}-{{ $i }}.{{ $domain }}:7701@{{ $scheme }}://{{ $name }}-{{ $i }}.{{ $domain }}:7601
 {{- end -}}
 {{- end }}
+
+{{/* URL of every node's front, as clients have them. */}}
+{{- define "tenure.endpoints" -}}
+{{- $name := include "tenure.name" . -}}
+{{- $scheme := include "tenure.scheme" . -}}
+{{- $domain := printf "%s-peers.%s.svc" $name .Release.Namespace -}}
+{{- range $i := until (int .Values.replicas) -}}
+{{- if $i }},{{ end -}}
+{{ $scheme }}://{{ $name }}-{{ $i }}.{{ $domain }}:7601
+{{- end -}}
+{{- end }}
+
+{{/* Not those of the nodes: no Service may send a call to a backup's pod. */}}
+{{- define "tenure.backupLabels" -}}
+app.kubernetes.io/name: tenure-backup
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
