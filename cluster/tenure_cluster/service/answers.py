@@ -62,7 +62,7 @@ def deadline_of(grant: results.Grant) -> int:
 
 
 def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseBody:
-    lease, session = grant.lease, grant.session
+    lease, session, life = grant.lease, grant.session, grant.lease.life
     return LeaseBody(
         lease_id=lease.lease_id if for_holder else UNSET,
         session_id=session.session_id if for_holder else UNSET,
@@ -77,9 +77,9 @@ def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseB
         granted_at=rfc3339(lease.granted_wall_ms),
         renewed_at=rfc3339(session.renewed_wall_ms),
         revision=lease.revision,
-        state="parked" if lease.parked else UNSET,
-        progress=progress_body(lease.life, now_ms),
-        progress_ms=(lease.life.progress_ms or UNSET) if lease.life is not None else UNSET,
+        state="parked" if life is not None and lease.parked else UNSET,
+        progress=progress_body(life, now_ms) if life is not None else UNSET,
+        progress_ms=(life.progress_ms or UNSET) if life is not None else UNSET,
     )
 
 

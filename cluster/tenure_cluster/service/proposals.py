@@ -132,35 +132,35 @@ def _acquire(ask: Ask, request: AcquireRequest, mint: Callable[[], str], wall_ms
     else:
         keys = request.keys or []
         lease_ids = [mint() for _ in keys]
-    return commands.Acquire(
-        tenant=ask.tenant,
-        keys=keys,
-        lease_ids=lease_ids,
-        owner=request.owner,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        request_id=request.request_id or "",
-        remember=ask.remember,
-        wait=request.wait_ms > 0,
-        mode=request.mode,
-        slots=request.slots or 1,
-        grace_ms=request.grace_ms,
-        if_held=request.if_held,
-        metadata=request.metadata,
-        wall_ms=wall_ms,
-        progress_ms=request.progress_ms or 0,
+    return commands.Acquire(  # by position: this is made very often
+        ask.tenant,
+        keys,
+        lease_ids,
+        request.owner,
+        request.session_id,
+        request.ttl_ms,
+        request.request_id or "",
+        ask.remember,
+        request.wait_ms > 0,
+        request.mode,
+        request.slots or 1,
+        request.grace_ms,
+        request.if_held,
+        request.metadata,
+        wall_ms,
+        request.progress_ms or 0,
     )
 
 
 def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: int) -> Command:
     note = request.progress
-    return commands.Renew(
-        tenant=ask.tenant,
-        lease_id=request.lease_id,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        wall_ms=wall_ms,
-        progress=commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
+    return commands.Renew(  # by position, likewise
+        ask.tenant,
+        request.lease_id,
+        request.session_id,
+        request.ttl_ms,
+        wall_ms,
+        commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
     )
 
 
