@@ -14,16 +14,16 @@ are refused.
 
 from __future__ import annotations
 
-from model_passing import Passing
+from model_pools import Pools
 from model_state import HOLDERS_MAX, SET_KEYS_MAX, WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
 
 NAMED_MAX = 10
 PROGRESS_STEPS_MAX = 8
 
 
-class Model(Passing):
+class Model(Pools):
     """The commands; ``step`` applies one. What they change is in State, guarded writes are in Writes,
-    handover and parking in Passing."""
+    handover and parking in Passing, resizing in Pools."""
 
     def step(self, at_ms: int, command: Row) -> tuple[Row, list[Row]]:
         """Apply one command at a stamp; the answer, and the events in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tenure import __version__
-from tenure._cli import credentials, leases, passing, queues, records, run, status, tenants, top, watch
+from tenure._cli import credentials, leases, passing, pools, queues, records, run, status, tenants, top, watch
 from tenure._cli.base import common_options
 
 EPILOG = """\b
@@ -37,6 +37,7 @@ for _command in (
     leases.list_,
     queues.queue,
     leases.break_,
+    pools.resize,
     passing.handover,
     passing.park,
     passing.unpark,

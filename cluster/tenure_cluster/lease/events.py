@@ -18,6 +18,7 @@ life is told as one `granted`, any number of `renewed`, `progress`, `parked` and
     committed       a write passed the guard
     commit_refused  a write did not pass; detail is the code
     record_deleted  a record was removed
+    resized         a pool in use got another number of slots; owner is who asked for it, detail the number
     queue_joined    an acquire waits from now on; one event for each key
     queue_left      it does not wait any more and was not granted; detail says why
 """
@@ -43,6 +44,7 @@ EventKind: TypeAlias = Literal[
     "parked",
     "unparked",
     "handed_over",
+    "resized",
 ]
 
 ENDS: Final[frozenset[EventKind]] = frozenset({"released", "expired", "broken", "handed_over"})

@@ -30,6 +30,7 @@ from tenure_cluster.service.replies import (
     ProgressBody,
     ReleasedReply,
     RenewedReply,
+    ResizedReply,
     SessionBody,
     SessionClosedReply,
     SessionReply,
@@ -332,6 +333,10 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.SessionClosed: lambda result, ask, now_ms: SessionClosedReply(leases=result.leases),
     results.Abandoned: lambda result, ask, now_ms: AbandonedReply(),
     results.Broken: _broken,
+    results.Resized: lambda result, ask, now_ms: ResizedReply(
+        slots=result.slots, before=result.before, holders=result.holders
+    ),
+    results.NotHeld: lambda result, ask, now_ms: Problem("not_held", "nobody holds the key or waits for it"),
     results.Committed: lambda result, ask, now_ms: AcceptedReply(revision=result.revision),
     results.CommitRefused: _commit_refused,
     results.RecordDeleted: lambda result, ask, now_ms: DeletedReply(),

@@ -35,6 +35,7 @@ from tenure_cluster.service.requests import (
     ParkRequest,
     ReleaseRequest,
     RenewRequest,
+    ResizeRequest,
     UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
@@ -217,6 +218,16 @@ def _break(ask: Ask, request: BreakRequest, mint: Callable[[], str], wall_ms: in
     )
 
 
+def _resize(ask: Ask, request: ResizeRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Resize(
+        tenant=ask.tenant,
+        key=request.key,
+        slots=request.slots,
+        actor=ask.actor or ask.tenant,
+        wall_ms=wall_ms,
+    )
+
+
 def _commit(ask: Ask, request: CommitRequest, mint: Callable[[], str], wall_ms: int) -> Command:
     return commands.Commit(
         tenant=ask.tenant,
@@ -307,6 +318,7 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyComm
     UnparkRequest: _unpark,
     AbandonRequest: _abandon,
     BreakRequest: _break,
+    ResizeRequest: _resize,
     CommitRequest: _commit,
     DeleteRecordRequest: _delete_record,
     OpenSessionRequest: _open_session,
