@@ -1,4 +1,4 @@
-"""Leases that change hands or rest, and notes of progress, in the fenced-lease model (see ``model_lease``)."""
+"""Leases that change hands or rest, and notes of progress, in the fenced-lease model of ``model_lease``."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         request=requests.ResizeRequest,
         source="body",
         replies={200: (replies.ResizedReply,)},
-        problems=(*WRITE_CALL, "not_held", "mode_conflict"),
+        problems=(*WRITE_CALL, "not_held", "mode_conflict", "unsupported"),
         example={"key": _KEY, "slots": 8},
     ),
     Route(
