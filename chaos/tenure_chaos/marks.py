@@ -82,7 +82,17 @@ MODES: Final = _same(
     "parked lease seen in a chain",
 )
 
-EVENTS: Final = _same(*(f"event {kind}{told}" for kind in get_args(EventKind) for told in ("", " told")))
+NOT_PLAYED: Final = frozenset({"resized"})
+"""What only an administrator does, and no workload."""
+
+EVENTS: Final = _same(
+    *(
+        f"event {kind}{told}"
+        for kind in get_args(EventKind)
+        if kind not in NOT_PLAYED
+        for told in ("", " told")
+    )
+)
 
 CALLS: Final = tuple(
     Mark(f"call {call}", (f"call {call}",))

@@ -175,6 +175,10 @@ def break_(*, key: str, reason: str) -> Request[answers.Broken]:
     return _post("break", answers.Broken, {"key": key, "reason": reason}, repeatable=False)
 
 
+def resize(*, key: str, slots: int) -> Request[answers.Resized]:
+    return _post("resize", answers.Resized, {"key": key, "slots": slots}, repeatable=True)
+
+
 def validate(*, key: str, token: int) -> Request[answers.Validation]:
     return _post("validate", answers.Validation, {"key": key, "token": token}, repeatable=True, reads=True)
 

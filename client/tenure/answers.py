@@ -155,6 +155,15 @@ class Broken(_Answer, frozen=True, kw_only=True):
     broken: list[BrokenLease]
 
 
+class Resized(_Answer, frozen=True, kw_only=True):
+    """A pool has so many slots and had ``before``. ``holders`` may be more: then none is granted until enough
+    of them have ended."""
+
+    slots: int
+    before: int
+    holders: int
+
+
 class Validation(_Answer, frozen=True, kw_only=True):
     """Advice, not proof: the moment of checking is not the moment of writing. ``reason`` is empty when
     valid."""
@@ -258,6 +267,8 @@ class EventKind(enum.StrEnum):
     """It ended by force; ``detail`` is the reason."""
     HANDED_OVER = "handed_over"
     """It ended in favour of another session; ``detail`` is the successor's owner."""
+    RESIZED = "resized"
+    """A pool of permits got another number of slots while in use: ``detail``, by ``owner``."""
     COMMITTED = "committed"
     """A write passed the guard."""
     COMMIT_REFUSED = "commit_refused"

@@ -39,6 +39,7 @@ from tenure.answers import (
     Quota,
     Record,
     Released,
+    Resized,
     SavedBackup,
     Session,
     Tenant,
@@ -223,6 +224,12 @@ class PlainClient:
     async def break_(self, key: str, *, reason: str) -> Broken:
         """End the lease of whoever holds ``key``; for operators. Not repeated after an unknown outcome."""
         return await self._calls.ask(_requests.break_(key=key, reason=reason))
+
+    async def resize(self, key: str, *, slots: int) -> Resized:
+        """Give the pool of permits ``key`` another number of slots while it is in use; for operators. Nobody
+        loses a permit by it, and whoever asks from then on has to name the new number. Raises TenureError if
+        nobody holds it or waits for it, or if it is no pool."""
+        return await self._calls.ask(_requests.resize(key=key, slots=slots))
 
     async def get(self, key: str) -> LeaseInfo | None:
         """The present lease of ``key``, or None."""

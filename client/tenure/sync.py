@@ -119,6 +119,7 @@ class SyncClient:
     unpark = _mirrored(aio.Client.unpark)
     abandon = _mirrored(aio.Client.abandon)
     break_ = _mirrored(aio.Client.break_)
+    resize = _mirrored(aio.Client.resize)
     get = _mirrored(aio.Client.get)
     leases_page = _mirrored(aio.Client.leases_page)
     queue = _mirrored(aio.Client.queue)

@@ -69,8 +69,10 @@ EXIT_DAMAGED: Final = 4
 EXIT_FATAL: Final = 70
 """The running node met something that it must not survive, and ended itself at once."""
 
-ID_BYTES: Final = 16
-"""Random bytes of a minted id."""
+ID_BYTES: Final = 18
+"""Random bytes of a minted id; as many as base64 makes whole letters of."""
+
+ID_CHARS: Final = ID_BYTES * 4 // 3
 
 IDS_PER_DRAW: Final = 256
 """Ids that one call of the system provides for."""
@@ -388,16 +390,16 @@ class Mint:
     """
 
     def __init__(self) -> None:
-        self._pool = b""
+        self._pool = ""
         self._at = 0
 
     def __call__(self) -> str:
         if self._at == len(self._pool):
-            self._pool = secrets.token_bytes(ID_BYTES * IDS_PER_DRAW)
+            self._pool = urlsafe_b64encode(secrets.token_bytes(ID_BYTES * IDS_PER_DRAW)).decode()
             self._at = 0
-        drawn = self._pool[self._at : self._at + ID_BYTES]
-        self._at += ID_BYTES
-        minted = urlsafe_b64encode(drawn).rstrip(b"=").decode()
+        at = self._at
+        self._at = at + ID_CHARS
+        minted = self._pool[at : at + ID_CHARS]
         return f"A{minted[1:]}" if minted.startswith("-") else minted
 
 

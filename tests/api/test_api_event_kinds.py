@@ -108,6 +108,13 @@ async def handed_over(call: Caller) -> Happened:
     return [("granted", ""), ("handed_over", "b"), ("granted", "")]
 
 
+async def resized(call: Caller) -> Happened:
+    await call.acquire(mode="permit", slots=2)
+    answer = await call.post("resize", key=call.key, slots=3)
+    assert answer == {"status": "resized", "slots": 3, "before": 2, "holders": 1}
+    return [("granted", ""), ("resized", "3")]
+
+
 async def parked_and_unparked(call: Caller) -> Happened:
     lease = await call.acquire()
     await call.post("park", lease_id=lease["lease_id"], limit_ms=60_000)
@@ -156,6 +163,7 @@ STORIES: Final[tuple[Callable[[Caller], Awaitable[Happened]], ...]] = (
     expired_without_progress,
     broken,
     handed_over,
+    resized,
     parked_and_unparked,
     committed_and_refused,
     queued,
@@ -169,6 +177,7 @@ KINDS: Final = {
     "expired": expired,
     "broken": broken,
     "handed_over": handed_over,
+    "resized": resized,
     "parked": parked_and_unparked,
     "unparked": parked_and_unparked,
     "committed": committed_and_refused,

@@ -48,6 +48,21 @@ async def test_two_permits_of_one_owner_are_two_permits(client: Client) -> None:
         await one.release()
 
 
+async def test_a_pool_that_is_made_larger_lets_in_who_waits(cluster: FakeCluster, client: Client) -> None:
+    async with client.semaphore("pool", 1, owner="a") as first:
+        waiting = asyncio.create_task(client.semaphore("pool", 1, owner="b", wait=30).acquire())
+        await until(lambda: bool(cluster.left()[1]))
+        answer = await client.resize("pool", slots=2)
+        assert (answer.slots, answer.before, answer.holders) == (2, 1, 2)
+        second = await waiting
+        assert (first.slot, second.slot) == (0, 1)
+        with pytest.raises(tenure.LeaseUnavailable, match="mode 'permit' with 2 slots"):
+            await client.semaphore("pool", 1, owner="c").acquire(blocking=False)
+        await second.release()
+    with pytest.raises(tenure.TenureError, match="nobody holds"):
+        await client.resize("pool", slots=2)
+
+
 async def test_readers_hold_together_and_a_writer_alone(cluster: FakeCluster, client: Client) -> None:
     lock = client.rwlock("document", wait=30, owner="a")
     other = client.rwlock("document", wait=30, owner="b")

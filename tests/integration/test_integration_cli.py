@@ -143,6 +143,15 @@ def test_break_takes_the_key_away(tenure: Tenure, key: str) -> None:
     assert "was not held" in tenure.text("break", f"{key}/never", "--reason", "r")
 
 
+def test_resize_gives_a_pool_that_is_held_another_number_of_slots(tenure: Tenure, key: str) -> None:
+    assert tenure.refused(1, "resize", key, "--slots", "3")["code"] == "not_held"
+    tenure.ok("acquire", key, "--slots", "1")
+    assert tenure("resize", key).returncode == 2
+    assert tenure.ok("resize", key, "--slots", "2") == {"slots": 2, "before": 1, "holders": 1}
+    assert tenure.ok("acquire", key, "--slots", "2", "--owner", "another")["lease"]["slot"] == 1
+    assert "has 1 slots, had 2, and has 2 holders" in tenure.text("resize", key, "--slots", "1")
+
+
 def test_a_late_commit_is_refused_and_says_the_floor(tenure: Tenure, key: str) -> None:
     old = tenure.ok("acquire", key, "--owner", "agent-a")["lease"]
     tenure.ok("break", key, "--reason", "test")

@@ -162,6 +162,9 @@ class World:
     def break_key(self, key: str = "k", reason: str = "stuck") -> results.Result:
         return self.apply(commands.Break(TENANT, key, reason, "operator", self.wall_ms))
 
+    def resize(self, slots: int, key: str = "k") -> results.Result:
+        return self.apply(commands.Resize(TENANT, key, slots, "operator", self.wall_ms))
+
     def commit(
         self,
         grant: results.Grant | None = None,

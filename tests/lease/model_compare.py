@@ -57,6 +57,7 @@ COMMANDS: dict[str, Any] = {
     "handover": commands.Handover,
     "park": commands.Park,
     "unpark": commands.Unpark,
+    "resize": commands.Resize,
     "tick": commands.Tick,
 }
 

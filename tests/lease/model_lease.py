@@ -14,16 +14,15 @@ are refused.
 
 from __future__ import annotations
 
-from model_passing import Passing
+from model_pools import Pools
 from model_state import HOLDERS_MAX, SET_KEYS_MAX, WAITER_SILENCE_MS, Row, first, matching, waiter_item_id
 
 NAMED_MAX = 10
-PROGRESS_STEPS_MAX = 8
 
 
-class Model(Passing):
+class Model(Pools):
     """The commands; ``step`` applies one. What they change is in State, guarded writes are in Writes,
-    handover and parking in Passing."""
+    handover and parking in Passing, resizing in Pools."""
 
     def step(self, at_ms: int, command: Row) -> tuple[Row, list[Row]]:
         """Apply one command at a stamp; the answer, and the events in order."""
@@ -469,24 +468,6 @@ class Model(Passing):
         for each in self.together(lease) if c["progress"] is not None else []:
             self.note(each, c["progress"])
         return {"is": "Renewed", "grant": self.shown(lease)}
-
-    def note(self, lease: Row, note: Row) -> None:
-        """Keep what a holder says of its progress; saying it again is none, and neither is counting back."""
-        known, step, counter = lease["progress"] or {}, note["step"], note["counter"]
-        if all(known.get(name) == note[name] for name in note):
-            return
-        if counter:
-            most = lease["reached"].get(step, 0)
-            another_text = counter == most and (known.get("step"), known.get("counter")) == (step, counter)
-            if counter <= most and not another_text:
-                return
-            steps = [(name, most) for name, most in lease["reached"].items() if name != step]
-            lease["reached"] = dict([*steps, (step, counter)][-PROGRESS_STEPS_MAX:])
-        lease["progress"] = note | {"at_ms": self.time, "wall_ms": self.wall}
-        if lease["progress_until_ms"]:
-            until = self.time + lease["progress_ms"]
-            lease["progress_until_ms"] = max(lease["progress_until_ms"], until)
-        self.tell(lease, "progress", note["step"])
 
     def first_in_its_second(self, session: Row) -> bool:
         last = session["deadline_ms"] - session["ttl_ms"]

@@ -1,4 +1,4 @@
-"""Leases that change hands or rest, in the fenced-lease model. See ``model_lease`` for the rules."""
+"""Leases that change hands or rest, and notes of progress, in the fenced-lease model of ``model_lease``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 from model_state import Row, first, matching
 from model_writes import Writes
 
+PROGRESS_STEPS_MAX = 8
+
 
 class Passing(Writes):
-    """Handover, parking and taking up again."""
+    """Handover, parking and taking up again, notes of progress."""
 
     def handover(self, c: Row) -> Row:
         model: Any = self
@@ -159,3 +161,21 @@ class Passing(Writes):
             return {"is": "TokensExhausted"}
         lease["token"] = self.mint(lease["tenant"])
         return self.unparked(lease)
+
+    def note(self, lease: Row, note: Row) -> None:
+        """Keep what a holder says of its progress; saying it again is none, and neither is counting back."""
+        known, step, counter = lease["progress"] or {}, note["step"], note["counter"]
+        if all(known.get(name) == note[name] for name in note):
+            return
+        if counter:
+            most = lease["reached"].get(step, 0)
+            another_text = counter == most and (known.get("step"), known.get("counter")) == (step, counter)
+            if counter <= most and not another_text:
+                return
+            steps = [(name, most) for name, most in lease["reached"].items() if name != step]
+            lease["reached"] = dict([*steps, (step, counter)][-PROGRESS_STEPS_MAX:])
+        lease["progress"] = note | {"at_ms": self.time, "wall_ms": self.wall}
+        if lease["progress_until_ms"]:
+            until = self.time + lease["progress_ms"]
+            lease["progress_until_ms"] = max(lease["progress_until_ms"], until)
+        self.tell(lease, "progress", note["step"])

@@ -29,7 +29,7 @@ ENDED_BY = {
     "broken": {"break_"},
     "expired": {
         *("acquire", "claim", "renew", "release", "abandon", "break_", "close_session", "expire"),
-        *("handover", "park", "unpark"),
+        *("handover", "park", "unpark", "resize"),
     },
 }
 """Which commands can end a lease in which way."""
@@ -47,11 +47,14 @@ class Ledger:
         """The token that was last granted, or taken up with, at each slot."""
         self.leases: dict[Any, tuple[Lease, int]] = {}
         self.waiters: list[Waiter] = []
+        self.slots: dict[tuple[str, str], int] = {}
+        """How many slots each pool had before the command."""
 
     def look(self) -> None:
         """Remember who holds until when and who waits, before a command."""
         table = self.machine.table
         self.waiters = list(table.waiters.values())
+        self.slots = {(row.tenant, row.key): row.slots for row in table.keys.values()}
         self.leases = {}
         for where, lease in table.leases.items():
             deadline_ms = table.sessions[lease.tenant, lease.session_id].deadline_ms
@@ -97,15 +100,17 @@ class Ledger:
             demand(op in may_end, f"{op} told {event.kind}")
             demand(event.token in present, f"token {event.token} ended and did not hold")
             present.remove(event.token)
-        self.check_together(where, present)
+        self.check_together(where, present, grown=event.kind == "granted")
 
-    def check_together(self, where: tuple[str, str], present: list[int]) -> None:
+    def check_together(self, where: tuple[str, str], present: list[int], *, grown: bool) -> None:
         """Those hold at the same time who may, after every single event: readers of one phase, or permits of
-        one pool, each with a token of its own."""
+        one pool, each with a token of its own. A pool that was made smaller keeps whom it has, and takes
+        nobody in beyond its slots."""
         pools = {(row.tenant, row.key): row.slots for row in self.machine.table.keys.values()}
         if len(present) > 1 and len(set(present)) > 1:
+            slots = max(pools.get(where, 1), self.slots.get(where, 1))
             demand(len(set(present)) == len(present), f"{where}: tokens {present} held at the same time")
-            demand(len(present) <= pools.get(where, 1), f"{where}: more than one holder, {present}")
+            demand(not grown or len(present) <= slots, f"{where}: more than one holder, {present}")
 
     def check_ends(self, events: list[Event]) -> None:
         """Every lease that is gone was told to be, once, and none expired before its deadline."""

@@ -330,6 +330,14 @@ class Writer:
     def break_(self, choices: Choices, tenant: str) -> Row:
         return {"op": "break_", "key": choices.pick(self.keys), "reason": "stuck", "actor": "operator"}
 
+    def resize(self, choices: Choices, tenant: str) -> Row:
+        """Mostly of a pool that is in use."""
+        pools = [row["key"] for row in self.rows(self.model.leases, tenant) if row["mode"] == "permit"]
+        waiters = [row for row in self.rows(self.model.waiters, tenant) if row["mode"] == "permit"]
+        pools += [key for row in waiters for key in row["keys"]]
+        key = choices.pick(pools) if pools and not choices.chance(10) else choices.pick(self.keys)
+        return {"op": "resize", "key": key, "slots": choices.pick([2, 1, 3, 4]), "actor": "operator"}
+
     def commit(self, choices: Choices, tenant: str) -> Row:
         model = self.model
         answered = self.rows(model.answers, tenant)
@@ -526,6 +534,7 @@ OPERATIONS = _weighted(
     (Writer.release, 4),
     (Writer.abandon, 2),
     (Writer.break_, 1),
+    (Writer.resize, 1),
     (Writer.commit, 8),
     (Writer.delete_record, 1),
     (Writer.open_session, 4),

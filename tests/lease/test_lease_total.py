@@ -163,6 +163,7 @@ colliding = st.one_of(
     st.builds(commands.Unpark, st.just("t"), ids, st.none(), durations, st.just(1)),
     st.builds(commands.Abandon, st.just("t"), ids, some_id, st.just(1)),
     st.builds(commands.Break, st.just("t"), keys, st.just("stuck"), st.just("me"), st.just(1)),
+    st.builds(commands.Resize, st.just("t"), keys, st.integers(-1, 4), st.just("me"), st.just(1)),
     st.builds(commands.OpenSession, st.just("t"), ids, st.just("bob"), durations, st.just({}), st.just(1)),
     st.builds(commands.CloseSession, st.just("t"), ids, st.just(1)),
     st.just("reap"),

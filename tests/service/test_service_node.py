@@ -253,7 +253,7 @@ def test_minted_ids_are_long_plain_and_never_the_same() -> None:
     ids = {each() for _ in range(5_000) for each in (mint, other)}
     assert len(ids) == 10_000
     assert not any(each.startswith("-") for each in ids)
-    assert {len(each) for each in ids} == {22}
+    assert {len(each) for each in ids} == {24}
     assert all(each.replace("-", "").replace("_", "").isalnum() and each.isascii() for each in ids)
 
 

@@ -108,9 +108,10 @@ GRANT_WHILE_HELD = Mutant(
     "one acquire in four does not look whether the key is held",
     (
         Edit(
-            f"{_ACQUIRING}:_try",
-            "if taken is not None:",
-            "if taken is not None and step.counters(tenant).last_token % 4:",
+            f"{_ACQUIRING}:_meet",
+            "if not _is_free(step, tenant, key, family, asked.session_id):",
+            "if step.counters(tenant).last_token % 4"
+            " and not _is_free(step, tenant, key, family, asked.session_id):",
         ),
     ),
 )

@@ -94,8 +94,9 @@ HANDOVER_KEEPS_THE_TOKEN = Mutant(
     (
         Edit(
             f"{_HOLDING}:grant",
-            "else step.mint(tenant)",
-            "else (step.mint(tenant) if same_slot is None else step.events[-1].token)",
+            "token, revision = step.mint_for(tenant, key, owner, wanted.mode, slot)",
+            "token = step.events[-1].token if same_slot is not None else step.mint(tenant); "
+            'revision = step.emit("granted", tenant, key, owner, token, "", wanted.mode, slot)',
         ),
     ),
     profiles.HANDS,

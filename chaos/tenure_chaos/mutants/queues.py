@@ -59,8 +59,8 @@ NO_CLAIM_WINDOW = Mutant(
         ),
         Edit(
             f"{_HOLDING}:_grant_waiter",
-            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)",
-            "grant_all(step, waiter.tenant, waiter, table.sessions[ref], claim_deadline_ms)\n"
+            "grant_all(step, ref, waiter, table.sessions[ref], claim_deadline_ms)",
+            "grant_all(step, ref, waiter, table.sessions[ref], claim_deadline_ms)\n"
             "    if waiter.private:\n"
             "        table.watch_session(ref)",
         ),

@@ -49,8 +49,8 @@ def watch(
     no node remembers any more is told as a gap: then look at the state by tenure list. With -o json each line
     is a document of its own. Exit code 3 if no node could be reached at first.
 
-    Kinds: granted, renewed, progress, parked, unparked, released, expired, broken, handed_over, committed,
-    commit_refused, record_deleted, queue_joined, queue_left, gap.
+    Kinds: granted, renewed, progress, parked, unparked, released, expired, broken, handed_over, resized,
+    committed, commit_refused, record_deleted, queue_joined, queue_left, gap.
     """
     unknown = set(kinds) - _kinds()
     if unknown:

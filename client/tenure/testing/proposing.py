@@ -126,6 +126,9 @@ _COMMANDS: Final[dict[type, Callable[[Any, str, Mint, int], commands.Command]]] 
     requests.BreakRequest: lambda request, tenant, mint, wall_ms: commands.Break(
         tenant=tenant, key=request.key, reason=request.reason, actor="", wall_ms=wall_ms
     ),
+    requests.ResizeRequest: lambda request, tenant, mint, wall_ms: commands.Resize(
+        tenant=tenant, key=request.key, slots=request.slots, actor=tenant, wall_ms=wall_ms
+    ),
     requests.DeleteRecordRequest: lambda request, tenant, mint, wall_ms: commands.DeleteRecord(
         tenant=tenant, key=request.key, if_revision=request.if_revision, wall_ms=wall_ms
     ),

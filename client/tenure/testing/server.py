@@ -37,6 +37,7 @@ _NAMED_POSTS: Final = (
     "unpark",
     "abandon",
     "break",
+    "resize",
     "validate",
     "commit",
 )

@@ -42,6 +42,7 @@ def _acquired(request: requests.AcquireRequest) -> list[tuple[str, str]]:
 _KEYS: Final[dict[type, Callable[[Any], list[tuple[str, str]]]]] = {
     requests.AcquireRequest: _acquired,
     requests.BreakRequest: _key,
+    requests.ResizeRequest: _key,
     requests.ValidateRequest: _key,
     requests.CommitRequest: _key,
     requests.GetLeaseRequest: _key,

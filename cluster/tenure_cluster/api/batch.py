@@ -109,6 +109,7 @@ _REPLIES: Final[dict[type[msgspec.Struct], int]] = {
     replies.UnparkedReply: 200,
     replies.AbandonedReply: 200,
     replies.BrokenReply: 200,
+    replies.ResizedReply: 200,
     replies.ValidateReply: 200,
     replies.AcceptedReply: 200,
 }

@@ -190,6 +190,22 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="POST",
+        path="/v1/resize",
+        operation="resize",
+        access="force",
+        summary="Give a pool of permits another number of slots while it is in use",
+        description="With more slots those who wait are granted at once; with fewer nobody loses a permit, "
+        "and none is granted until there is room. Whoever asks from then on must name the new number. Who "
+        "waits for several keys at once leaves the queue, and is told of the conflict when it asks again.",
+        tag="leases",
+        request=requests.ResizeRequest,
+        source="body",
+        replies={200: (replies.ResizedReply,)},
+        problems=(*WRITE_CALL, "not_held", "mode_conflict", "unsupported"),
+        example={"key": _KEY, "slots": 8},
+    ),
+    Route(
+        method="POST",
         path="/v1/validate",
         operation="validate",
         access="observe",

@@ -87,13 +87,13 @@ def _fault(asked: Acquire) -> Invalid | None:
     """What is wrong with the command's shape, if anything."""
     if asked.mode == PERMIT and not 0 < asked.slots <= limits.HOLDERS_PER_KEY_MAX:
         return Invalid(f"slots is not between 1 and {limits.HOLDERS_PER_KEY_MAX}")
-    if not asked.keys or not all(asked.keys):
+    keys, lease_ids = asked.keys, asked.lease_ids
+    if not keys or not all(keys):
         return Invalid("an acquire needs a key")
-    if len(asked.keys) > 1 and (
-        len(asked.keys) > limits.SET_KEYS_MAX or len(set(asked.keys)) < len(asked.keys)
-    ):
+    if len(keys) > 1 and (len(keys) > limits.SET_KEYS_MAX or len(set(keys)) < len(keys)):
         return Invalid(f"keys are more than {limits.SET_KEYS_MAX} or not all different")
-    if len(set(asked.lease_ids)) != len(asked.keys) or not all(asked.lease_ids):
+    alone = len(keys) == len(lease_ids) == 1
+    if (not alone and len(set(lease_ids)) != len(keys)) or not all(lease_ids):
         return Invalid("an acquire needs one lease_id for each key")
     if not asked.request_id:
         return Invalid("an acquire needs a request_id")
@@ -155,27 +155,15 @@ def _poll(step: Step, waiter: Waiter) -> Result:
 def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     """A request of which nothing is known."""
     table = step.table
-    if any(table.id_known((tenant, lease_id)) for lease_id in asked.lease_ids):
-        return LEASE_ID_IN_USE
+    for lease_id in asked.lease_ids:
+        if table.id_known((tenant, lease_id)):
+            return LEASE_ID_IN_USE
     for key in asked.keys:
         settle(step, tenant, key)
-    family: Family = (asked.mode, asked.slots if asked.mode == PERMIT else 0)
-    own = _own_leases(step, asked)
-    conflict = _mode_conflict(step, tenant, asked.keys, family, own)
-    if conflict is not None:
-        return conflict
-    if own:
-        return _held_already(step, asked, own)
-    taken = next(
-        (key for key in asked.keys if not _is_free(step, tenant, key, family, asked.session_id)), None
-    )
-    if taken is not None:
-        if asked.wait:
-            return enqueue(step, tenant, asked)
-        blocked_until_ms = blocked_until(step, tenant, taken)
-        return Held(
-            taken, holders_of(step, tenant, taken), _queue_length(step, tenant, taken), blocked_until_ms
-        )
+    if not _nobody_there(step, tenant, asked.keys):
+        met = _meet(step, tenant, asked)
+        if met is not None:
+            return met
     if not step.tokens_left(tenant, len(asked.keys)):
         return TokensExhausted()
     session_id = asked.session_id if asked.session_id is not None else asked.lease_ids[0]
@@ -200,6 +188,39 @@ def _try(step: Step, tenant: TenantId, asked: Acquire) -> Result:
     if session.private:
         table.watch_session(ref)
     return _granted(step, leases, replayed=False)
+
+
+def _nobody_there(step: Step, tenant: TenantId, keys: list[Key]) -> bool:
+    """Whether settled keys are certainly free for whatever is asked: not held, not waited for, no grace
+    period. Of very many acquires nearly all are of such a key."""
+    table = step.table
+    for key in keys:
+        if table.holder(tenant, key) is not None or table.key_queue(tenant, key) is not None:
+            return False
+        if blocked_until(step, tenant, key):
+            return False
+    return True
+
+
+def _meet(step: Step, tenant: TenantId, asked: Acquire) -> Result | None:
+    """What an acquire of settled keys comes to because of somebody else, or of the asker's own leases; None
+    if it can be granted."""
+    family: Family = (asked.mode, asked.slots if asked.mode == PERMIT else 0)
+    own = _own_leases(step, asked)
+    conflict = _mode_conflict(step, tenant, asked.keys, family, own)
+    if conflict is not None:
+        return conflict
+    if own:
+        return _held_already(step, asked, own)
+    for key in asked.keys:
+        if not _is_free(step, tenant, key, family, asked.session_id):
+            if asked.wait:
+                return enqueue(step, tenant, asked)
+            blocked_until_ms = blocked_until(step, tenant, key)
+            return Held(
+                key, holders_of(step, tenant, key), _queue_length(step, tenant, key), blocked_until_ms
+            )
+    return None
 
 
 def _mode_conflict(

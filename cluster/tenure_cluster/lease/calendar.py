@@ -21,6 +21,7 @@ import heapq
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from tenure_cluster.lease.memory import NEVER_MS
 from tenure_cluster.lease.types import ClusterTime
 
 R = TypeVar("R", bound=Hashable)
@@ -39,7 +40,7 @@ class Calendar(Generic[R]):
     """Deadlines of one kind of thing. ``deadline_of`` answers a reference's present deadline, or None if
     there is nothing of it to expire any more."""
 
-    __slots__ = ("_buckets", "_deadline_of", "_order", "_overdue", "_spread_ms")
+    __slots__ = ("_buckets", "_deadline_of", "_order", "_overdue", "_spread_ms", "passes_ms")
 
     def __init__(self, deadline_of: Callable[[R], ClusterTime | None]) -> None:
         self._deadline_of = deadline_of
@@ -47,6 +48,9 @@ class Calendar(Generic[R]):
         self._order: list[int] = []
         self._overdue: dict[R, None] = {}
         self._spread_ms = 0
+        self.passes_ms: ClusterTime = NEVER_MS
+        """When the first bucket lies in the past, so that advance() has something to do. Kept at hand
+        because every command asks for it."""
 
     def push(self, ref: R, deadline_ms: ClusterTime, now_ms: ClusterTime) -> None:
         """Put a reference into the bucket of its deadline. Once is enough as long as the thing exists."""
@@ -59,6 +63,7 @@ class Calendar(Generic[R]):
         if bucket is None:
             self._buckets[number] = [ref]
             heapq.heappush(self._order, number)
+            self.passes_ms = (self._order[0] + 1) * BUCKET_MS
         else:
             bucket.append(ref)
 
@@ -67,14 +72,10 @@ class Calendar(Generic[R]):
         if self._overdue:
             self._overdue.pop(ref, None)
 
-    def passed(self, now_ms: ClusterTime) -> bool:
-        """Whether a whole bucket lies in the past, so that advance() has something to do."""
-        return bool(self._order) and (self._order[0] + 1) * BUCKET_MS <= now_ms
-
     def advance(self, now_ms: ClusterTime, steps_max: int) -> int:
         """Empty the buckets that have passed, looking at no more than ``steps_max`` references. Returns
         what is left of the steps."""
-        while steps_max > 0 and self.passed(now_ms):
+        while steps_max > 0 and self.passes_ms <= now_ms:
             steps_max = self._empty_first(now_ms, steps_max)
         return steps_max
 
@@ -138,4 +139,5 @@ class Calendar(Generic[R]):
         if not bucket:
             del self._buckets[number]
             heapq.heappop(self._order)
+            self.passes_ms = (self._order[0] + 1) * BUCKET_MS if self._order else NEVER_MS
         return steps_max

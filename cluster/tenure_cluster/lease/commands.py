@@ -232,6 +232,16 @@ class Unpark(_Command, frozen=True, tag=15):
     token: int | None = None
 
 
+class Resize(_Command, frozen=True, tag=32):
+    """Give a pool of permits that is in use another number of slots, on behalf of ``actor``."""
+
+    tenant: TenantId
+    key: Key
+    slots: int
+    actor: str
+    wall_ms: int
+
+
 Command: TypeAlias = (
     Acquire
     | Claim
@@ -248,6 +258,7 @@ Command: TypeAlias = (
     | Handover
     | Park
     | Unpark
+    | Resize
 )
 """What is asked about leases and what goes with them."""
 

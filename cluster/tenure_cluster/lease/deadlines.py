@@ -83,15 +83,15 @@ class Deadlines:
 
     def advance(self, now_ms: ClusterTime, steps_max: int) -> None:
         """Move on to cluster time, so that nothing piles up on a node where nobody asks what is due."""
-        if self.sessions.passed(now_ms):
+        if self.sessions.passes_ms <= now_ms:
             steps_max = self.sessions.advance(now_ms, steps_max)
-        if self.claims.passed(now_ms):
+        if self.claims.passes_ms <= now_ms:
             steps_max = self.claims.advance(now_ms, steps_max)
-        if self.progress.passed(now_ms):
+        if self.progress.passes_ms <= now_ms:
             steps_max = self.progress.advance(now_ms, steps_max)
-        if self.waiters.passed(now_ms):
+        if self.waiters.passes_ms <= now_ms:
             steps_max = self.waiters.advance(now_ms, steps_max)
-        if self.graces.passed(now_ms):
+        if self.graces.passes_ms <= now_ms:
             self.graces.advance(now_ms, steps_max)
 
     def due(self, now_ms: ClusterTime, limit: int) -> list[ExpireItem]:

@@ -19,6 +19,7 @@ life is told as one `granted`, any number of `renewed`, `progress`, `parked` and
     committed       a write passed the guard
     commit_refused  a write did not pass; detail is the code
     record_deleted  a record was removed
+    resized         a pool in use got another number of slots; owner is who asked for it, detail the number
     queue_joined    an acquire waits from now on; one event for each key
     queue_left      it does not wait any more and was not granted; detail says why
     restored        the state was put back to a backup: all leases, sessions and waiters of before are over,
@@ -47,6 +48,7 @@ EventKind: TypeAlias = Literal[
     "unparked",
     "handed_over",
     "restored",
+    "resized",
 ]
 
 ENDS: Final[frozenset[EventKind]] = frozenset({"released", "expired", "broken", "handed_over"})

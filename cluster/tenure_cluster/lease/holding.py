@@ -110,7 +110,8 @@ def expire_lease(step: Step, lease: Lease) -> None:
 
 def bury(step: Step, tenant: TenantId, key: Key) -> None:
     """End the leases of a key that have expired, without handing it on."""
-    for lease in tuple(step.table.leases_of(tenant, key)):
+    held = step.table.leases_of(tenant, key)
+    for lease in tuple(held) if held else ():
         if not lease_live(step, lease):
             end_lease(step, lease, "expired")
 
@@ -209,9 +210,12 @@ def grant(
     if same_slot is None and wanted.mode == PERMIT:
         slot = _free_slot(table, tenant, key)
     joins = first is not None and wanted.mode == SHARED
-    token = first.token if first is not None and joins else step.mint(tenant)
     owner = table.shared_owner(wanted.owner)
-    revision = step.emit("granted", tenant, key, owner, token, "", wanted.mode, slot)
+    if first is not None and joins:
+        token = first.token
+        revision = step.emit("granted", tenant, key, owner, token, "", wanted.mode, slot)
+    else:
+        token, revision = step.mint_for(tenant, key, owner, wanted.mode, slot)
     lease = Lease(
         tenant,
         lease_id,
@@ -354,9 +358,8 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
         raise InvariantBroken(f"held key {key!r} without state")
     table.remove_lease(ref, lease, ended)
     step.changed((lease.tenant, key))
-    session_ref = (tenant, lease.session_id)
-    if lease.private and not table.lease_count(*session_ref):
-        table.remove_session(session_ref)
+    if lease.private and (lease.in_set == ALONE or not table.lease_count(tenant, lease.session_id)):
+        table.remove_session((tenant, lease.session_id))
     idle_since_ms = -1 if table.in_use(tenant, key) else step.now_ms
     # Grace periods of several holders of a key run side by side; the longest counts.
     grace_end_ms = max(grace_end_ms, state.blocked_until_ms)
@@ -375,6 +378,9 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
 def serve(step: Step, tenant: TenantId, key: Key) -> None:
     """Hand on what has expired or is free to the waiters, first come first served; so too with every other
     key that was touched on the way. Each waiter has a claim window to confirm its grant."""
+    if not step.unserved and not step.serving and step.table.key_queue(tenant, key) is None:
+        bury(step, tenant, key)  # nobody waits, so nothing is handed on
+        return
     step.unserved[(tenant, key)] = None
     if step.serving:
         return

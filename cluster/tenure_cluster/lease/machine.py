@@ -32,6 +32,7 @@ from tenure_cluster.lease.commands import (
     Park,
     Release,
     Renew,
+    Resize,
     Tick,
     Unpark,
 )
@@ -43,6 +44,7 @@ from tenure_cluster.lease.guards import commit, delete_record
 from tenure_cluster.lease.invariants import check_table
 from tenure_cluster.lease.passing import handover, park, unpark
 from tenure_cluster.lease.quota import QuotaResult
+from tenure_cluster.lease.resizing import resize
 from tenure_cluster.lease.restoration import settle
 from tenure_cluster.lease.results import Done, Result
 from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
@@ -80,6 +82,7 @@ _HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | Qu
     Handover: handover,
     Park: park,
     Unpark: unpark,
+    Resize: resize,
     **HANDLERS,
     **auditing.HANDLERS,
 }

@@ -74,9 +74,13 @@ class Memory(OrderedDict[K, V]):
 
     def remember(self, key: K, value: V) -> None:
         """Add an entry as the newest; one of the same key is replaced."""
+        known = key in self
         self[key] = value
-        self.move_to_end(key)
-        self._note_oldest()
+        if known:
+            self.move_to_end(key)
+            self._note_oldest()
+        elif self.oldest_ms == NEVER_MS:
+            self.oldest_ms = self._time_of(value)
 
     def full(self) -> bool:
         """Whether there are more entries than may be kept."""

@@ -245,6 +245,18 @@ class StaleToken(_Result, frozen=True, tag=32):
     token: FencingToken
 
 
+class Resized(_Result, frozen=True, tag=33):
+    """The pool has so many slots, had ``before``, and has so many holders."""
+
+    slots: int
+    before: int
+    holders: int
+
+
+class NotHeld(_Result, frozen=True, tag=34):
+    """Nobody holds the key, and nobody waits for it."""
+
+
 Result: TypeAlias = (
     Granted
     | Waiting
@@ -275,4 +287,6 @@ Result: TypeAlias = (
     | Parked
     | Unparked
     | StaleToken
+    | Resized
+    | NotHeld
 )

@@ -267,8 +267,11 @@ def close_session(step: Step, asked: CloseSession) -> Result:
 def release(step: Step, asked: Release) -> Result:
     """End a lease by its id, or its set, and hand on."""
     member, table = (asked.tenant, asked.lease_id), step.table
-    known = member in table.leases or member in table.ended
-    if asked.whole_set and known and member in table.indexes.set_members:
+    if (
+        asked.whole_set
+        and (member in table.leases or member in table.ended)
+        and member in table.indexes.set_members
+    ):
         return _release_set(step, table.sets[table.indexes.set_members[member]])
     lease = find_lease(step, asked.tenant, asked.lease_id)
     if isinstance(lease, Lost):

@@ -108,6 +108,20 @@ class Step:
         )
         return revision
 
+    def mint_for(
+        self, tenant: TenantId, key: Key, owner: str, mode: str, slot: int
+    ) -> tuple[FencingToken, Revision]:
+        """Mint a token for a grant, and record the grant."""
+        counters = self.counters(tenant)
+        tenant, token, revision = counters.tenant, counters.last_token + 1, counters.revision + 1
+        if token > limits.TOKEN_MAX:
+            raise InvariantBroken(f"tenant {tenant!r}: minted beyond the greatest token")
+        self.table.tenants[tenant] = Tenant(tenant, token, revision)
+        self.events.append(
+            Event(tenant, revision, "granted", key, owner, token, self.now_ms, self.wall_ms, "", mode, slot)
+        )
+        return token, revision
+
     def tell(self, kind: EventKind, lease: Lease, detail: str = "") -> Revision:
         """Record that something happened to a lease."""
         since_ms = lease.granted_ms if kind in ENDS else 0

@@ -302,6 +302,10 @@ class LeaseTable:
             if state is not None:
                 self._watch_grace(state)
 
+    def replace_waiter(self, waiter: Waiter) -> None:
+        """The waiter of the same request with other wishes, where it stands."""
+        self.waiters[waiter_ref(waiter)] = waiter
+
     def replace_polled_waiter(self, waiter: Waiter) -> None:
         """The waiter with a later poll deadline, now the last in the order of polling."""
         ref = waiter_ref(waiter)

@@ -21,6 +21,7 @@ SHARES: Final = {
     "acquire": 0.6,
     "open_session": 0.6,
     "break": 0.75,
+    "resize": 0.75,
     "handover": 0.75,
     "park": 0.9,
     "unpark": 0.75,

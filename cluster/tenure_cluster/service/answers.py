@@ -32,6 +32,7 @@ from tenure_cluster.service.replies import (
     ProgressBody,
     ReleasedReply,
     RenewedReply,
+    ResizedReply,
     SessionBody,
     SessionClosedReply,
     SessionReply,
@@ -64,7 +65,7 @@ def deadline_of(grant: results.Grant) -> int:
 
 
 def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseBody:
-    lease, session = grant.lease, grant.session
+    lease, session, life = grant.lease, grant.session, grant.lease.life
     return LeaseBody(
         lease_id=lease.lease_id if for_holder else UNSET,
         session_id=session.session_id if for_holder else UNSET,
@@ -79,9 +80,9 @@ def lease_body(grant: results.Grant, now_ms: int, *, for_holder: bool) -> LeaseB
         granted_at=rfc3339(lease.granted_wall_ms),
         renewed_at=rfc3339(session.renewed_wall_ms),
         revision=lease.revision,
-        state="parked" if lease.parked else UNSET,
-        progress=progress_body(lease.life, now_ms),
-        progress_ms=(lease.life.progress_ms or UNSET) if lease.life is not None else UNSET,
+        state="parked" if life is not None and lease.parked else UNSET,
+        progress=progress_body(life, now_ms) if life is not None else UNSET,
+        progress_ms=(life.progress_ms or UNSET) if life is not None else UNSET,
     )
 
 
@@ -334,6 +335,10 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.SessionClosed: lambda result, ask, now_ms: SessionClosedReply(leases=result.leases),
     results.Abandoned: lambda result, ask, now_ms: AbandonedReply(),
     results.Broken: _broken,
+    results.Resized: lambda result, ask, now_ms: ResizedReply(
+        slots=result.slots, before=result.before, holders=result.holders
+    ),
+    results.NotHeld: lambda result, ask, now_ms: Problem("not_held", "nobody holds the key or waits for it"),
     results.Committed: lambda result, ask, now_ms: AcceptedReply(revision=result.revision),
     results.CommitRefused: _commit_refused,
     results.RecordDeleted: lambda result, ask, now_ms: DeletedReply(),

@@ -43,7 +43,7 @@ READS: Final = frozenset(
 
 _ALWAYS_IDEMPOTENT: Final = (
     READS
-    | {"renew", "release", "abandon", "handover", "park", "unpark"}
+    | {"renew", "release", "abandon", "handover", "park", "unpark", "resize"}
     | {"entrust", "replace_secret", "revoke_credential", "set_quota", "reset_quota", "note_audit"}
 )
 
@@ -95,7 +95,7 @@ class Ask:
         """Whether asking again after an unknown outcome gives the first effect's answer, or does no harm.
 
         An acquire and a commit with an op_id are remembered; renewing or releasing twice is what once is, and
-        so are handing over to the same session, parking and taking up again. The
+        so are handing over to the same session, parking and taking up again, and resizing. The
         rest (a break, a session that is opened) would happen twice.
         """
         if self.operation in _ALWAYS_IDEMPOTENT or self.operation == "acquire":

@@ -11,8 +11,9 @@ clocks are read once for all of a frame, on the way in and on the way out.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
+from tenure_cluster.lease.results import Waiting
 from tenure_cluster.raft import Outcome as RaftOutcome
 from tenure_cluster.raft import Raft
 from tenure_cluster.service.admission import Admission
@@ -136,16 +137,21 @@ class FrameOffice:
         places: list[int] = []
         asks: list[Ask] = []
         pending, refusal_of, quotas = self._proposer.pending, self._admission.refusal, self._quotas
+        bounded: dict[str, bool] = {}
         for place, ask in list(frame.left.items()):
             ask.sent = True
+            tenant = ask.tenant
+            if tenant not in bounded:
+                bounded[tenant] = quotas.bounds(tenant)
             if ask.operation in READS:
                 self._office.execute(ask, partial(frame.settle, place))
             elif (
-                refusal := quotas.refusal(ask) or refusal_of(ask.operation, pending + len(asks))
+                refusal := (bounded[tenant] and quotas.refusal(ask))
+                or refusal_of(ask.operation, pending + len(asks))
             ) is not None:
                 frame.settle(place, refusal)
             else:
-                if quotas.counts(ask):
+                if bounded[tenant] and quotas.counts(ask):
                     quotas.begun(ask)
                     frame.counted[place] = ask
                 places.append(place)
@@ -163,14 +169,15 @@ class FrameOffice:
         now_ms = self._raft.now_ms()
         for places, outcome in results:
             for place, settled in zip(places, self._proposer.settled(len(places), outcome), strict=True):
-                if (counted := frame.counted.pop(place, None)) is not None:
+                if frame.counted and (counted := frame.counted.pop(place, None)) is not None:
                     self._quotas.ended(counted)
                 ask = frame.left.get(place)
                 if ask is None:
                     continue  # its time was over, and it goes on alone
-                if ask.operation == "acquire":
+                kind = type(settled)
+                if kind is Waiting:
                     self._polls.settle(ask, settled, partial(frame.settle, place))
-                elif isinstance(settled, Problem | NoAnswer):
-                    frame.settle(place, settled)
+                elif kind is Problem or kind is NoAnswer:
+                    frame.settle(place, cast("Problem | NoAnswer", settled))
                 else:
                     frame.settle(place, answer(settled, ask, now_ms))

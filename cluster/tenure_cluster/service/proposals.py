@@ -37,6 +37,7 @@ from tenure_cluster.service.requests import (
     ParkRequest,
     ReleaseRequest,
     RenewRequest,
+    ResizeRequest,
     UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
@@ -155,35 +156,35 @@ def _acquire(ask: Ask, request: AcquireRequest, mint: Callable[[], str], wall_ms
     else:
         keys = request.keys or []
         lease_ids = [mint() for _ in keys]
-    return commands.Acquire(
-        tenant=ask.tenant,
-        keys=keys,
-        lease_ids=lease_ids,
-        owner=request.owner,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        request_id=request.request_id or "",
-        remember=ask.remember,
-        wait=request.wait_ms > 0,
-        mode=request.mode,
-        slots=request.slots or 1,
-        grace_ms=request.grace_ms,
-        if_held=request.if_held,
-        metadata=request.metadata,
-        wall_ms=wall_ms,
-        progress_ms=request.progress_ms or 0,
+    return commands.Acquire(  # by position: this is made very often
+        ask.tenant,
+        keys,
+        lease_ids,
+        request.owner,
+        request.session_id,
+        request.ttl_ms,
+        request.request_id or "",
+        ask.remember,
+        request.wait_ms > 0,
+        request.mode,
+        request.slots or 1,
+        request.grace_ms,
+        request.if_held,
+        request.metadata,
+        wall_ms,
+        request.progress_ms or 0,
     )
 
 
 def _renew(ask: Ask, request: RenewRequest, mint: Callable[[], str], wall_ms: int) -> Command:
     note = request.progress
-    return commands.Renew(
-        tenant=ask.tenant,
-        lease_id=request.lease_id,
-        session_id=request.session_id,
-        ttl_ms=request.ttl_ms,
-        wall_ms=wall_ms,
-        progress=commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
+    return commands.Renew(  # by position, likewise
+        ask.tenant,
+        request.lease_id,
+        request.session_id,
+        request.ttl_ms,
+        wall_ms,
+        commands.ProgressNote(note.step, note.text, note.counter) if note is not None else None,
     )
 
 
@@ -238,6 +239,16 @@ def _break(ask: Ask, request: BreakRequest, mint: Callable[[], str], wall_ms: in
         actor=ask.actor,
         wall_ms=wall_ms,
         origin=ask.origin,
+    )
+
+
+def _resize(ask: Ask, request: ResizeRequest, mint: Callable[[], str], wall_ms: int) -> Command:
+    return commands.Resize(
+        tenant=ask.tenant,
+        key=request.key,
+        slots=request.slots,
+        actor=ask.actor or ask.tenant,
+        wall_ms=wall_ms,
     )
 
 
@@ -339,6 +350,7 @@ _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyComm
     UnparkRequest: _unpark,
     AbandonRequest: _abandon,
     BreakRequest: _break,
+    ResizeRequest: _resize,
     CommitRequest: _commit,
     DeleteRecordRequest: _delete_record,
     OpenSessionRequest: _open_session,

@@ -78,6 +78,10 @@ class Quotas:
         own = self._table().quotas.get(tenant)
         return self._default if own is None else own.quota
 
+    def bounds(self, tenant: str) -> bool:
+        """Whether the tenant is bounded in anything, so that its operations have to be looked at."""
+        return self.of(tenant) is not UNBOUNDED
+
     def refusal(self, ask: Ask) -> Problem | None:
         """None if the operation may go on. Of one that may, and `counts`, tell `begun` and `ended`."""
         quota = self.of(ask.tenant)

@@ -163,6 +163,15 @@ class BrokenReply(_Reply, frozen=True, kw_only=True):
     broken: list[BrokenBody]
 
 
+class ResizedReply(_Reply, frozen=True, kw_only=True):
+    """``holders`` may be more than ``slots``: then none is granted until enough of them have ended."""
+
+    slots: int
+    before: int
+    holders: int
+    status: Literal["resized"] = "resized"
+
+
 class ValidateReply(_Reply, frozen=True, kw_only=True):
     """``reason`` is empty when valid, else ``stale_token`` or ``not_live``. ``current_token`` is the
     guard's floor.
@@ -338,6 +347,7 @@ Reply: TypeAlias = (
     | ReleasedReply
     | AbandonedReply
     | BrokenReply
+    | ResizedReply
     | ValidateReply
     | AcceptedReply
     | LeaseBody

@@ -158,6 +158,11 @@ class BreakRequest(_Request, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": limits.REASON_BYTES_MAX})]
 
 
+class ResizeRequest(_Request, frozen=True, kw_only=True):
+    key: Key
+    slots: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": limits.HOLDERS_PER_KEY_MAX})]
+
+
 class ValidateRequest(_Request, frozen=True, kw_only=True):
     key: Key
     token: Token
@@ -245,6 +250,7 @@ Request: TypeAlias = (
     | UnparkRequest
     | AbandonRequest
     | BreakRequest
+    | ResizeRequest
     | ValidateRequest
     | CommitRequest
     | GetLeaseRequest
@@ -270,6 +276,7 @@ OPERATIONS: dict[str, type[msgspec.Struct]] = {
     "unpark": UnparkRequest,
     "abandon": AbandonRequest,
     "break": BreakRequest,
+    "resize": ResizeRequest,
     "validate": ValidateRequest,
     "commit": CommitRequest,
     "get_lease": GetLeaseRequest,
@@ -302,6 +309,7 @@ BATCH_OPERATIONS = frozenset(
         "unpark",
         "abandon",
         "break",
+        "resize",
         "validate",
         "commit",
     }

@@ -46,6 +46,7 @@ from tenure_cluster.service.requests import (
     ReleaseRequest,
     RenewRequest,
     Request,
+    ResizeRequest,
     UnparkRequest,
     ValidateRequest,
 )
@@ -316,6 +317,10 @@ def _break(request: BreakRequest, bounds: Leases) -> Problem | None:
     )
 
 
+def _resize(request: ResizeRequest, bounds: Leases) -> Problem | None:
+    return _key("$.key", request.key) or _number("$.slots", request.slots, 1, limits.HOLDERS_PER_KEY_MAX)
+
+
 def _open_session(request: OpenSessionRequest, bounds: Leases) -> Problem | None:
     return _owner(request.owner) or _ttl(request.ttl_ms, bounds) or _metadata(request.metadata)
 
@@ -369,6 +374,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
         _id("$.request_id", request.request_id) or _optional_id("$.session_id", request.session_id)
     ),
     BreakRequest: _break,
+    ResizeRequest: _resize,
     ValidateRequest: lambda request, bounds: _key("$.key", request.key) or _token(request.token),
     CommitRequest: _commit,
     GetLeaseRequest: lambda request, bounds: _key("$.key", request.key),
