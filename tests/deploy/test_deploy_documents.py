@@ -81,7 +81,13 @@ def test_every_flag_and_command_says_what_it_does(program: click.Command) -> Non
 def test_every_command_is_on_a_page() -> None:
     pages = "".join(
         (ROOT / page).read_text(encoding="utf-8")
-        for page in ("README.md", "cluster/CREDENTIALS.md", "cluster/TLS.md", "deploy/RUNBOOK.md")
+        for page in (
+            "README.md",
+            "cluster/BACKUP.md",
+            "cluster/CREDENTIALS.md",
+            "cluster/TLS.md",
+            "deploy/RUNBOOK.md",
+        )
     )
     for program in (cli, client):
         for command in _commands(program):

@@ -39,6 +39,15 @@ SAID_BY_OTHERS = {
 NO_WORDS_OF_OUR_OWN = {"…: …", "…=…: …", "…", "…: ……", "… = …: …", "data_dir = …: …"}
 """Messages that only pass on what somebody else says."""
 
+SAID_IN_PARTS = {
+    "another process runs as node …, and was there before",
+    "… are nodes of another cluster: they refuse this node",
+    "the clock of this machine is …: set it",
+    "data_dir = … can't be used by …: … belongs to …",
+}
+"""Put together in start_checks.py and directory_owner.py; test_deploy_documents.py holds their words against
+these."""
+
 WITHIN_ANOTHER = "every caller has all rights: set auth.required…; or set …"
 """A part of the message that has `is not loopback`."""
 
@@ -126,6 +135,7 @@ def said_at_start(code: int) -> set[str]:
         said |= set(setting_faults()) - {WITHIN_ANOTHER}
     if code == 3:
         said.add("data directory … is in use by …")  # formed in NodeRuns itself
+        said |= SAID_IN_PARTS
     return said - NO_WORDS_OF_OUR_OWN
 
 
