@@ -209,6 +209,7 @@ class Node:
         )
         raft.hear_refusals(checks.refused)
         await raft.start()
+        checks.begin()
         self._raft = raft
         service.start()
         self._service = service

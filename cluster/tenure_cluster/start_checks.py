@@ -11,6 +11,7 @@ while, and ends if it should not be there.
 A node that has run for longer is not ended by any of this: what others say of it then is their start's fault.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -32,11 +33,15 @@ class StartChecks:
         self._node_id = node_id
         self._peers = frozenset(peers)
         self._now_s = now_s
-        self._until_s = now_s() + WINDOW_S
+        self._until_s = math.inf
         self._fault: Callable[[str], None] | None = fault
         self._refusals: dict[str, str] = {}
         self.compared = False
         """Whether the clocks of all others have been looked at."""
+
+    def begin(self) -> None:
+        """The node has recovered, however long that took, and dials: from here on its time counts."""
+        self._until_s = self._now_s() + WINDOW_S
 
     @property
     def over(self) -> bool:

@@ -7,7 +7,9 @@ from lease_world import EPOCH_WALL_MS, TENANT, World, expect, grant_in
 from test_lease_snapshot import full_world
 
 from tenure_cluster.lease import commands, limits, results, snapshot
+from tenure_cluster.lease.credentials import CreateCredential
 from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.quota import Quota, SetQuota
 from tenure_cluster.lease.restoration import (
     FLOOR_MAX,
     JUMP,
@@ -261,3 +263,25 @@ def test_a_state_that_counts_as_if_nothing_had_been_put_back_is_damaged() -> Non
     world.table.restoration = Restoration(0, JUMP, JUMP, 0, True)
     with pytest.raises(Exception, match="as if nothing had been put back"):
         machine.check()
+
+
+def test_credentials_and_quotas_are_kept() -> None:
+    before = World()
+    create = CreateCredential(
+        credential_id="c",
+        tenant=TENANT,
+        name="admin",
+        rights=["admin"],
+        prefixes=[""],
+        digest=b"d" * 32,
+        lifetime_ms=0,
+        first=True,
+        actor="",
+        wall_ms=before.wall_ms,
+    )
+    for machine in (before.machine, before.replica):
+        machine.apply(before.now_ms, create)
+        machine.apply(before.now_ms, SetQuota(TENANT, Quota(leases_max=3), "c", before.wall_ms))
+    world = restored(backup(before))
+    assert world.table.credentials == before.table.credentials != {}
+    assert world.table.quotas == before.table.quotas != {}

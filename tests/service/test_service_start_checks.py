@@ -15,6 +15,7 @@ class Started:
         self.now_s = 100.0
         self.faults: list[str] = []
         self.checks = StartChecks("n1", peers, lambda: self.now_s, self.faults.append)
+        self.checks.begin()
 
 
 def test_more_than_half_of_the_others_make_it_another_cluster() -> None:
