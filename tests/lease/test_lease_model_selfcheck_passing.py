@@ -114,6 +114,8 @@ def floor_stays_when_a_lease_is_taken_up(patch: pytest.MonkeyPatch) -> None:
 
 def parked_lease_writes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "parked", property(lambda lease: False))
+    # What a snapshot is checked for when it is loaded would stumble over it first, now and then.
+    replace_function(patch, "check_state", lambda table: None)
 
 
 def parked_request_loses_its_scope(patch: pytest.MonkeyPatch) -> None:

@@ -267,3 +267,5 @@ def test_a_loaded_table_shares_its_strings_as_a_running_one_does(world: World) -
             owners += [lease.owner, session.owner]
         assert len(owners) == 4
         assert all(owner is owners[0] for owner in owners)
+    one, other = world.table.leases.values()
+    assert one.granted_wall_ms is other.granted_wall_ms, "they came together"

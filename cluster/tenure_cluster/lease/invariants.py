@@ -184,8 +184,6 @@ def _life_fault(table: LeaseTable, lease: Lease, session: Session) -> str:
         return "has a term for its progress that is too long"
     if life.reached is not None and len(life.reached) > limits.PROGRESS_STEPS_MAX:
         return "remembers more steps than it may"
-    if life.parked_from is not None and not lease.parked:
-        return "was parked from a session, and is not parked"
     if lease.parked:
         if lease.mode == "shared" or lease.in_set or lease.claim_deadline_ms:
             return "is parked and can't be"

@@ -93,6 +93,7 @@ class LeaseMachine:
 
     def __init__(self, table: LeaseTable | None = None) -> None:
         self.table = table if table is not None else LeaseTable()
+        self._wall_ms = 0
 
     def apply(self, at_ms: ClusterTime, command: AnyCommand) -> Applied:
         """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts
@@ -100,7 +101,12 @@ class LeaseMachine:
         table = self.table
         if at_ms > table.time_ms:
             table.time_ms = at_ms
-        step = Step(table, table.time_ms, command.wall_ms)
+        wall_ms = command.wall_ms
+        if wall_ms == self._wall_ms:
+            wall_ms = self._wall_ms  # the one number that all share whose commands came together
+        else:
+            self._wall_ms = wall_ms
+        step = Step(table, table.time_ms, wall_ms)
         if table.restoration is not None and not table.restoration.settled:
             settle(step)
         sweep(step)
