@@ -121,6 +121,7 @@ def samples() -> list[msgspec.Struct]:
         requests.UnparkRequest(lease_id="l", session_id="s"),
         requests.UnparkRequest(lease_id="l", ttl_ms=7),
         requests.BreakRequest(key="k", reason="r"),
+        requests.ResizeRequest(key="k", slots=3),
         requests.CommitRequest(
             key="k",
             lease_id="l",

@@ -53,6 +53,8 @@ async def test_a_lease_is_followed_through_all_that_can_happen_to_it(
     await client.delete_record("job/1")
     await client.acquire("job/2", owner="a", ttl=10)
     await client.break_("job/2", reason="gone")
+    await client.acquire("job/4", owner="a", ttl=10, mode="permit", slots=2)
+    await client.resize("job/4", slots=3)
     await client.acquire("job/3", owner="a", ttl=10)
     cluster.expire_now("job/3")
     events = []
@@ -60,7 +62,7 @@ async def test_a_lease_is_followed_through_all_that_can_happen_to_it(
         events.append(event)
         if event.kind == EventKind.EXPIRED:
             break
-    assert {event.kind for event in events} == set(EventKind) - {EventKind.GAP}
+    assert {event.kind for event in events} == set(EventKind) - {EventKind.GAP, EventKind.RESTORED}
     revisions = [event.revision for event in events]
     assert revisions == sorted(set(revisions))
     by_kind = {event.kind: event for event in events}

@@ -259,9 +259,15 @@ def test_without_a_majority_every_command_says_that_it_was_not_executed_in_its_t
             dev.kill(node)
         assert [dev.wait_for("died", node=node)["majority"] for node in dead].count(False) == 1
         # Once the one that is left has noticed.
-        until("no leader", lambda: tenure("status").returncode == 3)
-        lines = tenure("status").stdout.decode().splitlines()
-        assert "no leader" in lines[0]
+        said: list[str] = []
+
+        def survivor_knows_no_leader() -> bool:
+            asked = tenure("status")
+            said[:] = asked.stdout.decode().splitlines()
+            return asked.returncode == 3 and "no leader" in said[0]
+
+        until("no leader", survivor_knows_no_leader)
+        lines = said
         unreachable = [line.split()[0] for line in lines if "unreachable" in line]
         assert sorted(unreachable) == sorted(dead)
         commands = [["acquire", "k", "--timeout", "5s"], ["release", "x", "--timeout", "3s"]]

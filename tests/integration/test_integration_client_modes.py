@@ -150,6 +150,8 @@ async def test_every_kind_of_event_is_told_as_what_it_is(client: Client, other: 
     await client.delete_record(key)
     await client.acquire(f"{key}/broken", owner="a", ttl=30)
     await client.break_(f"{key}/broken", reason="gone")
+    await client.acquire(f"{key}/pool", owner="a", ttl=30, mode="permit", slots=2)
+    await client.resize(f"{key}/pool", slots=3)
     await client.acquire(f"{key}/expires", owner="a", ttl=30, progress=1)
     kinds: set[str] = set()
     async with asyncio.timeout(60):
@@ -158,7 +160,7 @@ async def test_every_kind_of_event_is_told_as_what_it_is(client: Client, other: 
             if event.kind == EventKind.EXPIRED:
                 assert event.detail == "no_progress"
                 break
-    assert kinds >= set(EventKind) - {EventKind.GAP, EventKind.RENEWED}
+    assert kinds >= set(EventKind) - {EventKind.GAP, EventKind.RENEWED, EventKind.RESTORED}
     assert kinds <= set(EventKind)
 
 

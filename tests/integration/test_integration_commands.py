@@ -125,6 +125,8 @@ def test_the_commands_of_the_runbook(bench: Bench) -> None:
             bench.run("tenured tls init certs --node n1=127.0.0.1")
             bench.run(inline)
             shutil.rmtree(bench.directory / "certs")
+        elif inline == "tenure transfer n2":
+            bench.run(inline)
         else:
             raise AssertionError(f"nobody has run {inline}")
 

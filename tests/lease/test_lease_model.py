@@ -20,7 +20,7 @@ from model_scripts import OPERATIONS, STEPS, scripts
 from tenure_cluster.lease import limits
 
 STEPS_MIN = 200_000
-EXAMPLES = 830
+EXAMPLES = 1_000
 EXAMPLES_AT_BOUNDS = 120
 
 CAMPAIGN = int(os.environ.get("TENURE_MODEL_EXAMPLES", "0"))

@@ -52,7 +52,7 @@ FLOOR_IGNORED = Mutant(
     (
         Edit(
             f"{_GUARDS}:_judge",
-            "if state is None or asked.token < guard.floor:",
+            "if state is None or asked.token < guard.floor or asked.token <= token_base(step.table):",
             "if state is None:",
         ),
         Edit(

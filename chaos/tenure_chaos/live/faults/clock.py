@@ -42,18 +42,25 @@ class ClockRate(Fault):
 
 class WallStep(ClockRate):
     name = "wall clock step"
-    what = "a node's wall clock is set, by seconds or a day, either way: nothing may depend on it"
-    how_healed = "set back"
+    what = (
+        "a node's wall clock is set, by seconds or a day, either way: only a node that has just started minds"
+    )
+    how_healed = "set back; started again if it ended for that"
     by_ms = 0
 
     async def inject(self) -> str | None:
         node = await self.likely_leader()
         if node is None:
             return None
+        self.take(node)
         self.struck, self.incarnation = node, node.starts
+        node.may_end = node.starts
         self.by_ms = self.rng.choice((-86_400_000, -5_000, 5_000, 86_400_000))
         await asyncio.to_thread(node.order, "clock", step_ms=self.by_ms)
         return f"{node.name} by {self.by_ms} ms"
 
     async def heal(self) -> None:
+        node = self.struck
         await self.undo({"step_ms": -self.by_ms})
+        if node is not None and not node.running:
+            self.bench.cluster.start(node)
