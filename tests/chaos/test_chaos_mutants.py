@@ -30,7 +30,7 @@ LONG = {"log compacted before the snapshot is durable": "60", "stale read withou
 """Safety phases in seconds, where a short one is too short."""
 
 FIRST_SEEDS: dict[str, int] = {
-    "stale read without a barrier": 1009,
+    "stale read without a barrier": 2300,
     "unknown outcome called not executed": 61,
 }
 """Where a hunt begins, if not with the first seed."""

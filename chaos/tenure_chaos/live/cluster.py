@@ -36,8 +36,8 @@ EXIT_DAMAGED: Final = 4
 EXIT_FATAL: Final = 70
 EXIT_START: Final = 3
 GOOD_ENDS: Final = frozenset((0, -signal.SIGTERM, -signal.SIGKILL, EXIT_START, EXIT_DAMAGED, EXIT_FATAL))
-"""How a process may end by a fault: it was told to stop, perhaps before it listens for that; it was killed; or
-it stopped itself because it must."""
+"""How a process may end by a fault: it was told to stop, perhaps before it listens for that; it was killed;
+or it stopped itself because it must."""
 
 
 @dataclass(frozen=True)
