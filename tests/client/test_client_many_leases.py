@@ -9,7 +9,7 @@ from tenure._kept import KeptSession
 from tenure.testing import FakeCluster
 
 LEASES = 1_000
-LOOKS_PER_LEASE_MAX = 30
+LOOKS_PER_LEASE_MAX = 100
 
 
 async def test_acquiring_a_lease_does_not_look_at_all_others_of_its_session(

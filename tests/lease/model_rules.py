@@ -100,7 +100,8 @@ class Ledger:
             demand(op in may_end, f"{op} told {event.kind}")
             demand(event.token in present, f"token {event.token} ended and did not hold")
             present.remove(event.token)
-        self.check_together(where, present, grown=event.kind == "granted")
+        # A handover gives one holder's place to another.
+        self.check_together(where, present, grown=event.kind == "granted" and op != "handover")
 
     def check_together(self, where: tuple[str, str], present: list[int], *, grown: bool) -> None:
         """Those hold at the same time who may, after every single event: readers of one phase, or permits of

@@ -88,7 +88,7 @@ MARKS = [
 ]
 """What a campaign must have met at least MARK_MIN times; one that stayed too tame has shown little."""
 
-MARK_MIN = 20
+MARK_MIN = 10
 MARK_MIN_AT_BOUNDS = 10
 
 NARROW = {"tokens": 15, "waiters": 2, "ended": 3, "answers": 2, "idle_keys": 2, "endings": 2}

@@ -224,7 +224,7 @@ def _meet(step: Step, tenant: TenantId, asked: Acquire) -> Result | None:
 
 
 def _mode_conflict(
-    step: Step, tenant: TenantId, keys: list[Key], family: Family, own: dict[Key, Lease]
+    step: Step, tenant: TenantId, keys: list[Key], family: Family, own: dict[Key, list[Lease]]
 ) -> ModeConflict | None:
     """The refusal of a mode that does not go with that of a key, or of the asker's own lease of it."""
     for key in keys:
@@ -232,24 +232,27 @@ def _mode_conflict(
         if present is None:
             continue
         mine = own.get(key)
-        if not go_together(present, family) or (mine is not None and mine.mode != family[0]):
-            mode, slots = present if mine is None else (mine.mode, present[1])
+        if not go_together(present, family) or (mine is not None and mine[0].mode != family[0]):
+            mode, slots = present if mine is None else (mine[0].mode, present[1])
             return ModeConflict(mode, family[0], key, slots, family[1])
     return None
 
 
-def _held_already(step: Step, asked: Acquire, own: dict[Key, Lease]) -> Result:
+def _held_already(step: Step, asked: Acquire, own: dict[Key, list[Lease]]) -> Result:
     """The asking session holds some of the keys, and can't wait for itself. What it holds is answered if it
     is all that it asks for, and nothing of it is parked: that can't be acted under, so it is only named."""
-    parked = any(lease.parked for lease in own.values())
+    held = [lease for leases in own.values() for lease in leases]
+    parked = any(lease.parked for lease in held)
     if asked.if_held == "return" and len(own) == len(asked.keys) and not parked:
-        for lease in own.values():
+        for lease in held:
             if lease.claim_deadline_ms:
                 claim_all(step, lease)
-        leases = [step.table.leases[(lease.tenant, lease.lease_id)] for lease in own.values()]
-        return _granted(step, leases, replayed=False)
-    key, lease = next(iter(own.items()))
-    return Held(key, [holder_of(step, lease)], _queue_length(step, lease.tenant, key), 0)
+        return _granted(
+            step, [step.table.leases[(lease.tenant, lease.lease_id)] for lease in held], replayed=False
+        )
+    key, leases = next(iter(own.items()))
+    holders = [holder_of(step, lease) for lease in leases]
+    return Held(key, holders, _queue_length(step, asked.tenant, key), 0)
 
 
 def _is_free(step: Step, tenant: TenantId, key: Key, family: Family, session_id: SessionId | None) -> bool:
@@ -263,17 +266,18 @@ def _is_free(step: Step, tenant: TenantId, key: Key, family: Family, session_id:
     )
 
 
-def _own_leases(step: Step, asked: Acquire) -> dict[Key, Lease]:
-    """The leases that the asking session holds on the keys already, those included that it has parked."""
+def _own_leases(step: Step, asked: Acquire) -> dict[Key, list[Lease]]:
+    """The leases that the asking session holds on the keys already, those included that it has parked. It has
+    one of a key, or one that it was given beside those of a pool that it has parked."""
+    own: dict[Key, list[Lease]] = {}
     if asked.session_id is None:
-        return {}
-    return {
-        key: lease
-        for key in asked.keys
-        for lease in step.table.leases_of(asked.tenant, key)
-        if lease.session_id == asked.session_id
-        or (lease.life is not None and lease.life.parked_from == asked.session_id)
-    }
+        return own
+    for key in asked.keys:
+        for lease in step.table.leases_of(asked.tenant, key):
+            parked_from = None if lease.life is None else lease.life.parked_from
+            if asked.session_id in (lease.session_id, parked_from):
+                own.setdefault(key, []).append(lease)
+    return own
 
 
 def _queue_length(step: Step, tenant: TenantId, key: str) -> int:
