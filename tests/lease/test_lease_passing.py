@@ -230,6 +230,15 @@ def test_a_session_does_not_wait_behind_the_lease_that_it_parked(
     assert isinstance(two.acquire("k", "B", session="b", wait=True), results.Waiting)
 
 
+def test_a_session_with_a_parked_permit_and_one_that_it_was_given_is_told_of_both(two: World) -> None:
+    two.acquire("k", "A", session="a", lease="one", mode="permit", slots=2)
+    two.park("one")
+    two.acquire("k", "B", session="b", lease="other", mode="permit", slots=2)
+    two.handover("other", "a")
+    asked = two.acquire("k", "A", session="a", mode="permit", slots=2, wait=True, if_held="return")
+    assert len(expect(results.Held, asked).holders) == 2
+
+
 def test_a_session_that_parked_one_of_several_keys_gets_none_of_them(two: World) -> None:
     two.acquire("k", "A", session="a", lease="one")
     two.park("one")
