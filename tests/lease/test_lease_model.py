@@ -80,7 +80,6 @@ MARKS = [
     "handover Held",
     "unpark Unparked replayed=False",
     "unpark Unparked replayed=True",
-    "unpark SessionExpired",
     "park Lost reason=expired",
     "unpark Lost reason=expired",
     "handed_over then granted",

@@ -230,6 +230,14 @@ def test_a_session_does_not_wait_behind_the_lease_that_it_parked(
     assert isinstance(two.acquire("k", "B", session="b", wait=True), results.Waiting)
 
 
+def test_a_parked_lease_is_not_taken_up_by_a_session_that_is_over(two: World) -> None:
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    two.wait(600_001)
+    assert two.unpark("one", "b") == results.SessionExpired()
+    assert isinstance(two.acquire("k", "C", wait=True), results.Waiting)
+
+
 def test_a_session_with_a_parked_permit_and_one_that_it_was_given_is_told_of_both(two: World) -> None:
     two.acquire("k", "A", session="a", lease="one", mode="permit", slots=2)
     two.park("one")
