@@ -82,7 +82,7 @@ MODES: Final = _same(
     "parked lease seen in a chain",
 )
 
-NOT_PLAYED: Final = frozenset({"resized"})
+NOT_PLAYED: Final = frozenset({"resized", "restored"})
 """What only an administrator does, and no workload."""
 
 EVENTS: Final = _same(
