@@ -45,6 +45,8 @@ class DialledOwner(Protocol):
 
     def dial_failed(self, peer: str, why: str) -> None: ...
 
+    def told_removed(self, peer: str, why: str) -> None: ...
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -63,6 +65,8 @@ class AcceptedOwner(Protocol):
     def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None: ...
 
     def log_stranger(self, address: str, why: str) -> None: ...
+
+    def is_removed(self, name: str) -> bool: ...
 
     def welcomed(self, connection: "Accepted") -> None: ...
 
@@ -172,6 +176,8 @@ class Dialled(Framed):
             self._pongs = max(self._pongs, min(answer.count, self._pings))
         elif isinstance(answer, wire.Refused):
             self.fail(f"refused: {answer.reason}")
+            if answer.removed:
+                self._owner.told_removed(self.peer, answer.reason)
         elif not self.up:
             self.up = self.was_welcomed = True
             self._ping()
@@ -281,7 +287,7 @@ class Accepted(Framed):
         reason = self._owner.why_refuse(hello, self.transport)
         if reason is not None:
             self._owner.log_stranger(self.address, reason)
-            self.transport.write(frame(wire.Refused(reason)))
+            self.transport.write(frame(wire.Refused(reason, self._owner.is_removed(hello.node_id))))
             self._aborted = True
             self.transport.close()
             return

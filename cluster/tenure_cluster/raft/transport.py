@@ -23,12 +23,14 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from tenure_cluster.raft import membership
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
+from tenure_cluster.raft.membership import MemberInfo, Membership
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
 from tenure_cluster.tls_listener import TlsListener, why_refused
 
@@ -59,12 +61,16 @@ class TransportUser(Protocol):
     def on_linked(self, peer: str, up: bool) -> None:
         """The connection that this node dialled, on which it sends."""
 
+    def on_removed(self, peer: str, why: str) -> None:
+        """A peer refuses links of this node, since it has been removed from the cluster."""
+
     def on_gone(self, peer: str) -> None:
         """The connection on which this peer sent has been closed by the other side."""
 
 
 class Transport:
-    """The links of one member. `peers`: where to dial each other member."""
+    """The links of one member. `peers`: where the configuration says that each other member is dialled;
+    `address`: where this node is dialled."""
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class Transport:
         outbox_bytes_max: int,
         user: TransportUser,
         tls: PeerTls | None = None,
+        address: str = "",
     ) -> None:
         self.user = user
         self.frame_bytes_max = frame_bytes_max
@@ -86,8 +93,15 @@ class Transport:
         self.accepted: dict[Accepted, None] = {}
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._members = sorted([node_id, *peers])
-        self._peers = {peer: split_address(address) for peer, address in peers.items()}
+        self._configured = {peer: split_address(where) for peer, where in peers.items()}
+        self._bootstrap = sorted([node_id, *peers])
+        self._address = address
+        self._current = membership.bootstrap(self._bootstrap)
+        self._removed: frozenset[str] = frozenset()
+        self._peers = dict(self._configured)
+        """Whom to dial, and where."""
+        self._guests: dict[str, wire.Hello] = {}
+        """Those that are no members by this node's log, which is behind theirs."""
         self._listen = split_address(listen)
         self._clock = clock
         self._links: dict[str, Dialled] = {}
@@ -95,7 +109,8 @@ class Transport:
         self._greetings: dict[str, wire.Hello] = {}
         self._epoch = int(clock.random() * (1 << 40))
         """Of the last connection dialled. No other life of this node has had one of the same number."""
-        self._diallers: list[asyncio.Task[None]] = []
+        self._diallers: dict[str, asyncio.Task[None]] = {}
+        self._started = False
         self._wake: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | TlsListener | None = None
         self._tls = tls
@@ -122,9 +137,8 @@ class Transport:
                 on_refused=self.log_stranger,
             )
             await self._server.listen(host, port)
-        for peer in self._peers:
-            self._wake[peer] = asyncio.Event()
-            self._diallers.append(loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}"))
+        self._started = True
+        self._dial_all()
 
     async def stop(self) -> None:
         """Flush what has been written and close all connections. Idempotent."""
@@ -154,10 +168,11 @@ class Transport:
             connection.abort()
 
     async def _end(self) -> None:
-        for task in self._diallers:
-            task.cancel()
-        await asyncio.gather(*self._diallers, return_exceptions=True)
+        diallers = list(self._diallers.values())
         self._diallers.clear()
+        for task in diallers:
+            task.cancel()
+        await asyncio.gather(*diallers, return_exceptions=True)
         for connection in list(self.accepted):
             connection.abort()
         if self._server is not None:
@@ -171,6 +186,77 @@ class Transport:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    # -- members
+
+    def set_bootstrap(self, names: Sequence[str]) -> None:
+        """The members before any entry of the log said who they are, if they are others than the configured
+        ones; none if this node has joined later. Before the start."""
+        self._bootstrap = sorted(names)
+        self._current = membership.bootstrap(names)
+
+    def set_members(self, current: Membership, committed: Membership) -> None:
+        """Keep links to the members of both: of the entry that counts, and of the latest that is committed.
+        Nobody else is dialled but who greets from ahead of this node's log; who has been removed is let in no
+        more."""
+        self._current, self._removed = current, frozenset(committed.removed)
+        known = {member.id: member for of in (committed, current) for member in of.members}
+        peers: dict[str, tuple[str, int]] = {} if known else dict(self._configured)
+        self._guests = {
+            name: hello
+            for name, hello in self._guests.items()
+            if name not in known and name not in self._removed and hello.members_index > current.index
+        }
+        for name, member in known.items():
+            where = self._where(member, self._greetings.get(name))
+            if name != self._node_id and name not in self._removed and where is not None:
+                peers[name] = where
+        for name, hello in self._guests.items():
+            if (place := _where_it_says(hello)) is not None:
+                peers[name] = place
+        self._set_peers(peers)
+        for connection in [c for peer, c in self._inbound.items() if peer in self._removed]:
+            connection.abort()
+
+    def _where(self, member: MemberInfo, greeting: wire.Hello | None) -> tuple[str, int] | None:
+        """Where a member is dialled: as an entry of the log says, else as configured, else as it says."""
+        if member.peer:
+            return split_address(member.peer)
+        return self._configured.get(member.id) or _where_it_says(greeting)
+
+    def _set_peers(self, peers: dict[str, tuple[str, int]]) -> None:
+        before, self._peers = self._peers, peers
+        for peer, where in before.items():
+            if peers.get(peer) == where:
+                continue
+            link = self._links.get(peer)
+            if peer not in peers and (dialler := self._diallers.pop(peer, None)) is not None:
+                dialler.cancel()
+            if link is not None:
+                link.abort()
+        if self._started and not self._stopped:
+            self._dial_all()
+
+    def _dial_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        for peer in self._peers:
+            if peer not in self._diallers:
+                self._wake[peer] = asyncio.Event()
+                self._diallers[peer] = loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}")
+
+    def outdated(self, names: Iterable[str]) -> list[str]:
+        """Which of these have greeted as a version that does not know entries about members."""
+        greetings = self._greetings
+        return [name for name in names if name in greetings and not greetings[name].features]
+
+    def is_removed(self, name: str) -> bool:
+        """Whether a node has been removed from the cluster, by an entry that is committed."""
+        return name in self._removed
+
+    def told_removed(self, peer: str, why: str) -> None:
+        """A peer says that this node has been."""
+        if not self._stopped:
+            self.user.on_removed(peer, why)
 
     # -- dialling
 
@@ -234,7 +320,11 @@ class Transport:
             peer,
             self.incarnation,
             epoch,
-            self._members,
+            self._current.names,
+            self._current.index,
+            self._address,
+            not self._current.members,
+            wire.FEATURES,
         )
 
     def link_changed(self, link: Dialled) -> None:
@@ -295,16 +385,29 @@ class Transport:
             return f"protocol version {hello.version}, this node speaks {wire.PROTOCOL_VERSION}"
         if hello.cluster_id != self._cluster_id:
             return f"cluster_id {hello.cluster_id!r}, this node is of {self._cluster_id!r}"
-        if hello.node_id not in self._peers:
-            return f"{hello.node_id!r} is not another member of this cluster"
-        if hello.members != self._members:
-            # Another list of members is another majority.
-            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._members)}"
+        if (reason := self._why_no_member(hello)) is not None:
+            return reason
         if hello.to != self._node_id:
             return f"meant for {hello.to!r}, this is {self._node_id!r}"
         known = self._greetings.get(hello.node_id)
         if known is not None and known.incarnation == hello.incarnation and known.epoch >= hello.epoch:
             return f"connection {hello.epoch} is not younger than {known.epoch}"
+        return None
+
+    def _why_no_member(self, hello: wire.Hello) -> str | None:
+        """Why it can't be that this node and that one are of one cluster, as far as both know."""
+        name, current = hello.node_id, self._current
+        if name in self._removed:
+            return f"{name!r} has been removed from this cluster"
+        if name == self._node_id:
+            return f"{name!r} is this node's own name"
+        ahead = hello.members_index > current.index or not current.members
+        if name not in self._peers and not ahead:
+            return f"{name!r} is not another member of this cluster"
+        first = hello.members_index == 0 and not hello.joining
+        if first and self._bootstrap and hello.members != self._bootstrap:
+            # Another list of members to begin with is another majority.
+            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._bootstrap)}"
         return None
 
     def log_stranger(self, address: str, why: str) -> None:
@@ -320,13 +423,17 @@ class Transport:
         assert connection.greeting is not None
         peer = connection.greeting.node_id
         old = self._inbound.get(peer)
+        where = _where_it_says(connection.greeting)
+        if peer not in self._peers and where is not None:
+            self._guests[peer] = connection.greeting
+            self._set_peers({**self._peers, peer: where})
         self._inbound[peer] = connection
         self._greetings[peer] = connection.greeting
         if old is not None:
             old.abort()
         if self._paused and connection.transport is not None:
             connection.transport.pause_reading()
-        if peer not in self._links:
+        if peer not in self._links and peer in self._wake:
             self._wake[peer].set()
 
     def is_current(self, connection: Accepted) -> bool:
@@ -360,6 +467,13 @@ class Transport:
                     connection.transport.pause_reading()
                 else:
                     connection.transport.resume_reading()
+
+
+def _where_it_says(hello: wire.Hello | None) -> tuple[str, int] | None:
+    try:
+        return None if hello is None else split_address(hello.address)
+    except ValueError:
+        return None
 
 
 def split_address(address: str) -> tuple[str, int]:
