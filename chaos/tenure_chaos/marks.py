@@ -27,6 +27,12 @@ def _same(*names: str) -> tuple[Mark, ...]:
 
 CONSENSUS: Final = _same(
     "leader changed",
+    "member added",
+    "member promoted",
+    "member removed",
+    "removed node told so",
+    "change of members refused",
+    "change of members unknown",
     "leader transfer ended: Transferred",
     "leader transfer ended: TransferFailed",
     "snapshot installed",

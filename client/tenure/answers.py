@@ -305,6 +305,8 @@ class Member(_Answer, frozen=True, kw_only=True):
     peer: str
     match_index: int | None = None
     lag: int | None = None
+    voter: bool = True
+    """Whether it counts in majorities; a learner does not yet."""
 
 
 class Cluster(_Answer, frozen=True, kw_only=True):

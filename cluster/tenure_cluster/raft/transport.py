@@ -400,7 +400,7 @@ class Transport:
         if name in self._removed:
             return f"{name!r} has been removed from this cluster"
         if name == self._node_id:
-            return f"{name!r} is this node's own name"
+            return f"{name!r} is not another member of this cluster, but this node's own name"
         ahead = hello.members_index > current.index or not current.members
         if name not in self._peers and not ahead:
             return f"{name!r} is not another member of this cluster"

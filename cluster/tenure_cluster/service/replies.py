@@ -260,6 +260,8 @@ class MemberBody(_Reply, frozen=True, kw_only=True):
     """Known on the leader only: greatest index known to be on this member's durable log."""
     lag: int | None
     """Known on the leader only: entries between the leader's last and ``match_index``."""
+    voter: bool
+    """Whether it counts in majorities; a learner does not yet."""
 
 
 class ClusterReply(_Reply, frozen=True, kw_only=True):
