@@ -431,6 +431,23 @@ class Transferred(_Answer, frozen=True, kw_only=True):
     term: int
 
 
+class MemberIs(_Answer, frozen=True, kw_only=True):
+    """A member as the cluster's log says; addresses are empty where each node's configuration has them. One
+    that is no voter is a learner: it counts in no majority until it has caught up."""
+
+    id: str
+    peer: str
+    http: str
+    voter: bool
+
+
+class Members(_Answer, frozen=True, kw_only=True):
+    """All members, by the entry at ``index``."""
+
+    index: int
+    members: list[MemberIs]
+
+
 class TenantPage(_Answer, frozen=True, kw_only=True):
     """``next`` goes into ``after`` for the next page, or is None on the last."""
 

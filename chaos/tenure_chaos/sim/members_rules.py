@@ -5,13 +5,14 @@
     majorities meet            every majority of the voters after a change has a node in common with every
                                one of those of the entry before it, and of the latest committed one
     promoted when caught up    a learner that is made a voter has what was committed, but for a few entries
-    leaders are members        who takes office is a voter by its own log, and a majority of the voters of that
-                               log has voted for it
+    leaders are members        who takes office is a voter by its own log, and a majority of the voters of
+                               that log has voted for it
     only the removed           a node that is told that it has been removed has been
 
 Who counts for a node is worked out here from the entries in its log, not asked of the node.
 """
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from tenure_cluster.raft.consensus import Consensus
@@ -24,8 +25,10 @@ BEHIND_MAX: Final = 64
 class Seen(Protocol):
     """What the other rules know: raft_rules.RaftRules."""
 
-    world: "Watching"
-    committed: "dict[int, Entry]"
+    @property
+    def world(self) -> "Watching": ...
+    @property
+    def committed(self) -> "Mapping[int, Entry]": ...
 
 
 class Entry(Protocol):
@@ -42,9 +45,9 @@ class Host(Protocol):
 
 class Watching(Protocol):
     @property
-    def nodes(self) -> "dict[str, Host]": ...
+    def nodes(self) -> "Mapping[str, Host]": ...
     @property
-    def hosts(self) -> "dict[str, Host]": ...
+    def hosts(self) -> "Mapping[str, Host]": ...
     def violation(self, rule: str, what: str) -> None: ...
     def note(self, text: str) -> None: ...
     def members_committed(self, membership: Membership) -> None: ...
@@ -94,19 +97,17 @@ class MembersRules:
         replica = consensus.replica
         index, term = replica.last_index + 1, replica.term
         self._entries[index, term] = membership
-        self._rules.world.note(
-            f"{node} makes members {membership.names} voters {membership.voters} at {index}"
-        )
+        told = f"members {membership.names}, voters {membership.voters}"
+        self._rules.world.note(f"{node} adds entry {index}: {told}")
         if before.index and before.index not in self._rules.committed:
             self._violation("one change at a time", f"{node}: {index} while {before.index} is not committed")
         own = self._rules.committed.get(replica.no_op_index)
         if own is None or own.term != term:
             self._violation("one change at a time", f"{node}: {index} before its own no-op is committed")
         differing = set(before.members) ^ set(membership.members)
-        if len({info.id for info in differing}) > 1:
-            self._violation(
-                "one change at a time", f"{node}: {index} changes {sorted(i.id for i in differing)}"
-            )
+        names = sorted({info.id for info in differing})
+        if len(names) > 1:
+            self._violation("one change at a time", f"{node}: {index} changes {names}")
         for of in (before, self.last):
             one, other = set(of.voters), set(membership.voters)
             if (len(one) // 2 + 1) + (len(other) // 2 + 1) <= len(one | other):

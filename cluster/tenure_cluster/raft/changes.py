@@ -223,14 +223,17 @@ def _not_with_these(
         voters.add(change.id)
     elif isinstance(change, Remove) and change.id in voters:
         voters.discard(change.id)
-    else:
+    elif not isinstance(change, Readdress) or voters <= {change.id}:
         return None
     living = sorted(voters & set(alive))
+    if isinstance(change, Readdress):
+        # Where it is to be reached then nobody has reached it yet.
+        living = [name for name in living if name != change.id]
     needed = len(voters) // 2 + 1
     if len(living) < needed:
         return ChangeRefused(
             "change_refused",
-            f"of the {len(voters)} voters that there would be only {', '.join(living)} can be reached, and "
-            f"{needed} are needed: add members or bring some back first",
+            f"of the {len(voters)} voters that there would be only {', '.join(living) or 'none'} can be "
+            f"counted on, and {needed} are needed: add members or bring some back first",
         )
     return None

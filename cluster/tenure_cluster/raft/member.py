@@ -339,6 +339,10 @@ class Raft:
         self._pump.kick()
 
     @property
+    def node_id(self) -> str:
+        return self._node_id
+
+    @property
     def membership(self) -> Membership:
         """The members that count for this node now."""
         consensus = self._consensus

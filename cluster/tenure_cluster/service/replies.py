@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tenure_cluster.service.cluster_replies import TransferredReply
+from tenure_cluster.service.cluster_replies import MembersReply, TransferredReply
 from tenure_cluster.service.credential_replies import (
     CredentialReply,
     CredentialsReply,
@@ -349,4 +349,5 @@ Reply: TypeAlias = (
     | QuotaReply
     | TenantsReply
     | TransferredReply
+    | MembersReply
 )
