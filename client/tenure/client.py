@@ -448,8 +448,8 @@ class PlainClient:
 
     async def add_member(self, id: str, *, peer: str, http: str, readdress: bool = False) -> Members:
         """Make a node that waits for it a member, which is a learner until it has caught up; ``cluster``
-        tells when it is a voter. With ``readdress``: say where a member that is there is to be reached. Needs the
-        right `admin`. Raises InvalidRequest if that can't be, or not now; if the outcome is unknown, ask
+        tells when it is a voter. With ``readdress``: say where a member that is there is to be reached. Needs
+        the right `admin`. Raises InvalidRequest if that can't be, or not now; if the outcome is unknown, ask
         again: what has come about is answered so."""
         return await self._calls.ask(_requests.add_member(id, peer, http, readdress))
 

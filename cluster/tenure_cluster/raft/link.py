@@ -220,6 +220,13 @@ class Dialled(Framed):
         buffered = 0 if self.transport is None else self.transport.get_write_buffer_size()
         return buffered + self._unwritten_bytes
 
+    def close(self) -> None:
+        """Close it when all that was written has left."""
+        self._given_up = True
+        self.flush()
+        if self.transport is not None:
+            self.transport.close()
+
     def fail(self, why: str) -> None:
         if self.is_open:
             logger.warning("link to %s dropped: %s", self.peer, why)

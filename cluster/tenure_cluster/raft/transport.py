@@ -233,7 +233,8 @@ class Transport:
             if peer not in peers and (dialler := self._diallers.pop(peer, None)) is not None:
                 dialler.cancel()
             if link is not None:
-                link.abort()
+                # What has been written may be the answer for which a removed node waits.
+                link.close()
         if self._started and not self._stopped:
             self._dial_all()
 
