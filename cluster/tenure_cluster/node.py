@@ -272,7 +272,10 @@ class Node:
 
     def _on_removed(self, raft: Raft, how: str) -> None:
         """Consensus has learned that this node is no member any more: it ends, and does not come back."""
-        raft.remember_removal(how)
+        try:
+            raft.remember_removal(how)
+        except OSError as error:  # it is told again at the next start
+            _log.warning("that this node is removed can't be written down: %s", error)
         self._removed = how
         self._ended.set()
 

@@ -272,6 +272,20 @@ async def test_every_node_of_three_is_replaced_while_commands_go_on(tmp_path: Pa
         await cluster.agree()
 
 
+async def test_one_node_becomes_three(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 1) as cluster:
+        await cluster.put(b"alone")
+        await joined(cluster, "n2", tmp_path)
+        await joined(cluster, "n3", tmp_path)
+        first = await settled(cluster)
+        await cluster.put(b"together")
+        await cluster.agree()
+        await first.kill()
+        await cluster.put(b"without the first")
+        await cluster.agree()
+        assert all(member.node.membership.voters == ["n1", "n2", "n3"] for member in cluster.up)
+
+
 async def test_a_removed_node_disturbs_nobody_and_does_not_start_again(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 3) as cluster:
         await cluster.put(b"x")

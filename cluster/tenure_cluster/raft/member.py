@@ -310,8 +310,10 @@ class Raft:
         """Hand the office over to a member, or to the one that is furthest; see transfer.py. `done` is called
         exactly once, perhaps before this returns, after two maximum election timeouts at the latest: with
         Transferred once another node leads, else with NotLeader or TransferFailed."""
-        now_s = self._clock.monotonic()
-        self._pump.orders.transfers.begin(self._consensus, self._transport.linked(), to, now_s, done)
+        now_s, linked = self._clock.monotonic(), self._transport.linked()
+        outdated = self._transport.outdated(linked)
+        able = [peer for peer in linked if peer not in outdated]
+        self._pump.orders.transfers.begin(self._consensus, able, to, now_s, done)
         self._pump.kick()
 
     async def hand_over(self, within_s: float) -> bool:
