@@ -32,7 +32,6 @@ CONSENSUS: Final = _same(
     "member removed",
     "removed node told so",
     "change of members refused",
-    "change of members unknown",
     "leader transfer ended: Transferred",
     "leader transfer ended: TransferFailed",
     "snapshot installed",
