@@ -1,6 +1,7 @@
 """Members are added, promoted, removed and readdressed, one at a time."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from tenure_cluster.raft.membership import (
     of_snapshot,
 )
 from tenure_cluster.raft.types import RaftStatus
+from tenure_cluster.raft.vouching import Vouching
 
 THREE = bootstrap(["n1", "n2", "n3"])
 FOUR = changed(THREE, Add("n4", "h4:1", "http://h4"), 10)
@@ -270,6 +272,62 @@ async def test_every_node_of_three_is_replaced_while_commands_go_on(tmp_path: Pa
             await cluster.members[name].start()
         await cluster.put(b"after")
         await cluster.agree()
+
+
+def test_a_stranger_is_taken_for_a_member_on_the_word_of_a_known_one() -> None:
+    vouching = Vouching()
+    assert not vouching.vouches("n9", 0)
+    vouching.told("n1", ["n1", "n2", "n9"], 20)
+    assert vouching.vouches("n9", 10)
+    assert not vouching.vouches("n9", 20), "this node has that entry itself, and knows better"
+    vouching.keep({"n2"})
+    assert not vouching.vouches("n9", 10)
+
+
+def test_strangers_make_a_node_ask_its_members_in_turn_and_not_too_often() -> None:
+    vouching = Vouching()
+    assert [vouching.whom_to_ask(["n2", "n1"], float(second)) for second in range(4)] == [
+        *("n1", "n2", "n1", "n2")
+    ]
+    assert vouching.whom_to_ask(["n1", "n2"], 3.5) is None
+    assert Vouching().whom_to_ask([], 0.0) is None
+
+
+async def test_a_node_that_is_behind_lets_a_new_leader_in_by_the_word_of_another(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        for member in cluster.up:
+            member.node._transport.strangers_need_a_word = True
+        leader = await settled(cluster)
+        behind, third = [member for member in cluster.up if member is not leader]
+        for source in (leader, third):
+            cluster.proxies[source.node_id, behind.node_id].clog()
+        new = await cluster.joining("n4", tmp_path)
+        await change(cluster, add(new))
+        await eventually(lambda: "n4" in leader.node.membership.voters)
+        told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        leader.node.transfer("n4", told.set_result)
+        await told
+        await eventually(new.node.serving, "the new node to lead")
+        assert behind.node.membership.names == ["n1", "n2", "n3"]
+        cluster.heal()
+        await cluster.put(b"x")
+        await cluster.agree()
+        assert behind.node.membership.names == ["n1", "n2", "n3", "n4"]
+
+
+async def test_a_voter_that_has_lost_its_data_is_not_let_in_as_a_node_that_joins(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        new = await joined(cluster, "n4", tmp_path)
+        await new.kill()
+        shutil.rmtree(new.directory)
+        await new.start()
+        leader = await cluster.leader(member for member in cluster.up if member is not new)
+        await cluster.put(b"x")
+        await asyncio.sleep(0.3)
+        assert new.node.membership.names == []
+        assert not new.node.status().connected
+        await change(cluster, Remove("n4"))
+        assert "n4" not in leader.node.membership.names
 
 
 async def test_one_node_becomes_three(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
         2,
         3,
         ["a"],
+        *(0, "", False, 0),
     ]
 
 

@@ -32,8 +32,8 @@ PROMOTED_TOO_EARLY = Mutant(
     (
         Edit(
             f"{_CHANGES}:has_caught_up",
-            "return follower.mode is Mode.STREAM and lacks <= CAUGHT_UP_ENTRIES",
-            "return lacks >= 0",
+            "return follower.mode is Mode.STREAM and knows and lacks <= CAUGHT_UP_ENTRIES",
+            "return knows or lacks >= 0",
         ),
     ),
     profiles.MEMBERS_WITH_MUCH_TO_LEARN,

@@ -151,10 +151,11 @@ class Changes:
 
 
 def has_caught_up(consensus: Consensus, office: Leadership, name: str) -> bool:
-    """Whether a learner's log is nearly the leader's."""
+    """Whether a learner's log is nearly the leader's, and says that it is a member."""
     follower = office.followers[name]
     lacks = consensus.replica.last_index - follower.match_index
-    return follower.mode is Mode.STREAM and lacks <= CAUGHT_UP_ENTRIES
+    knows = follower.match_index >= consensus.members.current.index
+    return follower.mode is Mode.STREAM and knows and lacks <= CAUGHT_UP_ENTRIES
 
 
 def _is_so(before: Membership, change: Change) -> bool:

@@ -47,6 +47,8 @@ class DialledOwner(Protocol):
 
     def told_removed(self, peer: str, why: str) -> None: ...
 
+    def told_members(self, peer: str, names: list[str], index: int) -> None: ...
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -57,8 +59,7 @@ class AcceptedOwner(Protocol):
     @property
     def frame_bytes_max(self) -> int: ...
 
-    @property
-    def incarnation(self) -> int: ...
+    def welcome(self) -> wire.Welcome: ...
 
     def admits(self, connection: "Accepted") -> bool: ...
 
@@ -179,6 +180,7 @@ class Dialled(Framed):
             if answer.removed:
                 self._owner.told_removed(self.peer, answer.reason)
         elif not self.up:
+            self._owner.told_members(self.peer, answer.members, answer.members_index)
             self.up = self.was_welcomed = True
             self._ping()
             self._owner.link_changed(self)
@@ -300,7 +302,7 @@ class Accepted(Framed):
             return
         self.greeting = hello
         self.frame_bytes_max = self._owner.frame_bytes_max
-        self.transport.write(frame(wire.Welcome(self._owner.incarnation)))
+        self.transport.write(frame(self._owner.welcome()))
         self._watch()
         self._owner.welcomed(self)
 

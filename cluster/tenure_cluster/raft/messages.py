@@ -56,9 +56,12 @@ class Hello(_Message, frozen=True, tag=1):
 
 
 class Welcome(_Message, frozen=True, tag=2):
-    """The only answer that opens a link."""
+    """The only answer that opens a link. `members`: whom the answering node counts, by the entry at
+    `members_index`."""
 
     incarnation: Natural
+    members: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    members_index: Natural = 0
 
 
 class Refused(_Message, frozen=True, tag=3):

@@ -32,6 +32,7 @@ from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
 from tenure_cluster.raft.membership import MemberInfo, Membership
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
+from tenure_cluster.raft.vouching import Vouching
 from tenure_cluster.tls_listener import TlsListener, why_refused
 
 logger = logging.getLogger(__name__)
@@ -100,8 +101,12 @@ class Transport:
         self._removed: frozenset[str] = frozenset()
         self._peers = dict(self._configured)
         """Whom to dial, and where."""
+        self._known = frozenset(self._configured)
+        """Those of them that are members by this node's log, or by its configuration if it knows of none."""
+        self.strangers_need_a_word = tls is not None
+        self._vouching = Vouching()
         self._guests: dict[str, wire.Hello] = {}
-        """Those that are no members by this node's log, which is behind theirs."""
+        """The others: known members say that they are ones."""
         self._listen = split_address(listen)
         self._clock = clock
         self._links: dict[str, Dialled] = {}
@@ -205,8 +210,10 @@ class Transport:
         self._guests = {
             name: hello
             for name, hello in self._guests.items()
-            if name not in known and name not in self._removed and hello.members_index > current.index
+            if name not in known and name not in self._removed and self._is_taken_for_one(hello)
         }
+        self._known = frozenset(known or self._configured)
+        self._vouching.keep(self._known)
         for name, member in known.items():
             where = self._where(member, self._greetings.get(name))
             if name != self._node_id and name not in self._removed and where is not None:
@@ -253,6 +260,14 @@ class Transport:
     def is_removed(self, name: str) -> bool:
         """Whether a node has been removed from the cluster, by an entry that is committed."""
         return name in self._removed
+
+    def told_members(self, peer: str, names: list[str], index: int) -> None:
+        """Whom a peer counts, by its answer to a greeting."""
+        if peer in self._known:
+            self._vouching.told(peer, names, index)
+
+    def welcome(self) -> wire.Welcome:
+        return wire.Welcome(self.incarnation, self._current.names, self._current.index)
 
     def told_removed(self, peer: str, why: str) -> None:
         """A peer says that this node has been."""
@@ -402,14 +417,30 @@ class Transport:
             return f"{name!r} has been removed from this cluster"
         if name == self._node_id:
             return f"{name!r} is not another member of this cluster, but this node's own name"
-        ahead = hello.members_index > current.index or not current.members
-        if name not in self._peers and not ahead:
+        if name not in self._known and not self._is_taken_for_one(hello):
+            if hello.members_index > current.index:
+                self._ask_about_strangers()
             return f"{name!r} is not another member of this cluster"
+        member = current.get(name)
+        if hello.joining and member is not None and member.voter:
+            return f"{name!r} is a voter and has lost its data: replace it by a node with another name"
         first = hello.members_index == 0 and not hello.joining
         if first and self._bootstrap and hello.members != self._bootstrap:
             # Another list of members to begin with is another majority.
             return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._bootstrap)}"
         return None
+
+    def _is_taken_for_one(self, hello: wire.Hello) -> bool:
+        """Whether somebody of whom this node's log says nothing is taken for a member. Without TLS nothing is
+        lost by believing it, for it could as well claim a member's name."""
+        if self.strangers_need_a_word:
+            return self._vouching.vouches(hello.node_id, self._current.index)
+        return hello.members_index > self._current.index or not self._current.members
+
+    def _ask_about_strangers(self) -> None:
+        peer = self._vouching.whom_to_ask(self._known & self._links.keys(), self._clock.monotonic())
+        if peer is not None:
+            self._links[peer].close()
 
     def log_stranger(self, address: str, why: str) -> None:
         host = address.rpartition(":")[0]
@@ -424,7 +455,9 @@ class Transport:
         assert connection.greeting is not None
         peer = connection.greeting.node_id
         old = self._inbound.get(peer)
-        where = _where_it_says(connection.greeting)
+        greeting = connection.greeting
+        self.told_members(peer, greeting.members, greeting.members_index)
+        where = _where_it_says(greeting)
         if peer not in self._peers and where is not None:
             self._guests[peer] = connection.greeting
             self._set_peers({**self._peers, peer: where})
