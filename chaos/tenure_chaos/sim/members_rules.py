@@ -129,7 +129,8 @@ class MembersRules:
             self._rules.world.members_committed(membership)
 
     def office(self, node: str, term: int, consensus: Consensus, granted: list[str]) -> None:
-        """A node leads, by the votes of these."""
+        """A node leads, by the votes of these and its own, which need not be durable yet if it is alone."""
+        granted = [*granted, node]
         voters = self.of(consensus).voters
         if node not in voters:
             self._violation("leaders are members", f"{node} leads in term {term}, and votes are {voters}")

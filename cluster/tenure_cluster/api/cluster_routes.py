@@ -1,0 +1,68 @@
+"""The calls that change who leads and who the members are: a part of the route table."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenure_cluster.service import cluster_replies, cluster_requests
+
+R = TypeVar("R")
+
+
+def cluster_routes(make: Callable[..., R], write_call: tuple[str, ...]) -> tuple[R, ...]:
+    """``make`` is the table's Route, ``write_call`` what any call to the replicated state can meet."""
+    return (
+        make(
+            method="POST",
+            path="/v1/cluster/transfer",
+            operation="transfer",
+            access="admin",
+            summary="Let another node lead",
+            description=(
+                "The leader takes in nothing new until the follower has all that it has, and has it elected at "
+                "once. Calls that come meanwhile wait, and are answered by the new leader. If that fails, after "
+                "an election time-out the leader goes on. No lease is shortened by it."
+            ),
+            tag="cluster",
+            request=cluster_requests.TransferRequest,
+            source="body",
+            replies={200: (cluster_replies.TransferredReply,)},
+            problems=(*write_call, "no_member", "not_transferred"),
+            example={"to": "n2"},
+        ),
+        make(
+            method="POST",
+            path="/v1/cluster/members",
+            operation="add_member",
+            access="admin",
+            summary="Add a member, or say where one is",
+            description=(
+                "The new node has been started with `join = true`. It is a learner at first, which counts in no "
+                "majority; the leader makes it a voter by itself once it has caught up, and `/v1/cluster` tells "
+                "when. One change at a time: the next is refused until this one is committed. A name that was "
+                "removed is not given again. With `readdress` a member that is there gets other addresses."
+            ),
+            tag="cluster",
+            request=cluster_requests.AddMemberRequest,
+            source="body",
+            replies={200: (cluster_replies.MembersReply,)},
+            problems=(*write_call, "no_member", "member_exists", "change_refused"),
+            example={"id": "n4", "peer": "10.0.0.4:7701", "http": "http://10.0.0.4:7601"},
+        ),
+        make(
+            method="DELETE",
+            path="/v1/cluster/members/{id}",
+            operation="remove_member",
+            access="admin",
+            summary="Remove a member, for ever",
+            description=(
+                "It is told so, and stops. Refused if the voters that are left and can be reached would be no "
+                "majority. A leader hands its office over first."
+            ),
+            tag="cluster",
+            request=cluster_requests.RemoveMemberRequest,
+            source="query",
+            path_field="id",
+            replies={200: (cluster_replies.MembersReply,)},
+            problems=(*write_call, "no_member", "change_refused"),
+        ),
+    )
