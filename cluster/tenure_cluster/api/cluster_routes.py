@@ -18,9 +18,9 @@ def cluster_routes(make: Callable[..., R], write_call: tuple[str, ...]) -> tuple
             access="admin",
             summary="Let another node lead",
             description=(
-                "The leader takes in nothing new until the follower has all that it has, and has it elected at "
-                "once. Calls that come meanwhile wait, and are answered by the new leader. If that fails, after "
-                "an election time-out the leader goes on. No lease is shortened by it."
+                "The leader takes in nothing new until the follower has all that it has, and has it "
+                "elected at once. Calls that come meanwhile wait, and are answered by the new leader. If "
+                "that fails, after an election time-out the leader goes on. No lease is shortened by it."
             ),
             tag="cluster",
             request=cluster_requests.TransferRequest,
@@ -36,10 +36,11 @@ def cluster_routes(make: Callable[..., R], write_call: tuple[str, ...]) -> tuple
             access="admin",
             summary="Add a member, or say where one is",
             description=(
-                "The new node has been started with `join = true`. It is a learner at first, which counts in no "
-                "majority; the leader makes it a voter by itself once it has caught up, and `/v1/cluster` tells "
-                "when. One change at a time: the next is refused until this one is committed. A name that was "
-                "removed is not given again. With `readdress` a member that is there gets other addresses."
+                "The new node has been started with `join = true`. It is a learner at first, which counts "
+                "in no majority; the leader makes it a voter by itself once it has caught up, and "
+                "`/v1/cluster` tells when. One change at a time: the next is refused until this one is "
+                "committed. A name that was removed is not given again. With `readdress` a member that is "
+                "there gets other addresses."
             ),
             tag="cluster",
             request=cluster_requests.AddMemberRequest,
@@ -55,8 +56,8 @@ def cluster_routes(make: Callable[..., R], write_call: tuple[str, ...]) -> tuple
             access="admin",
             summary="Remove a member, for ever",
             description=(
-                "It is told so, and stops. Refused if the voters that are left and can be reached would be no "
-                "majority. A leader hands its office over first."
+                "It is told so, and stops. Refused if the voters that are left and can be reached would be "
+                "no majority. A leader hands its office over first."
             ),
             tag="cluster",
             request=cluster_requests.RemoveMemberRequest,
