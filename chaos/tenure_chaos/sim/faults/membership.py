@@ -11,6 +11,7 @@ AGAIN_S = 0.5
 """After which an order that was refused, or of which nothing was heard, is given again."""
 
 MEMBERS_MAX = 7
+VOTERS_MIN = 2
 
 
 class ChangeMembers(Kind):
@@ -50,6 +51,8 @@ class ChangeMembers(Kind):
     async def _have(self, order: Change) -> None:
         while self.world.now() < self.until:
             leader = self.world.leader()
+            if isinstance(order, Remove) and len(self.world.membership.voters) <= VOTERS_MIN:
+                return  # another one was faster, and with fewer there is nothing left to strike
             if leader is not None:
                 if isinstance(order, Remove) and leader.name == order.id:
                     await self._hand_over(leader)
