@@ -42,8 +42,8 @@ def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
         2,
         3,
         ["a"],
-        0,
-        "",
+        *(0, ""),
+        *(0, "", False, 0),
     ]
 
 
