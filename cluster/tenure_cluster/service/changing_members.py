@@ -3,10 +3,11 @@
 import logging
 from typing import Any
 
+from tenure_cluster.lease.audit_trail import AuditNote
 from tenure_cluster.raft import NotLeader, Raft, RaftError, Transferred
 from tenure_cluster.raft.changes import Changed, ChangeRefused
 from tenure_cluster.raft.membership import Add, Change, Membership, Readdress, Remove
-from tenure_cluster.service.asks import Ask, Done, NoAnswer
+from tenure_cluster.service.asks import Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.cluster_replies import MemberIsBody, MembersReply
 from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest
 from tenure_cluster.service.errors import Problem
@@ -34,6 +35,18 @@ def change_members(raft: Raft, ask: Ask, done: Done) -> None:
             done(NoAnswer.NOT_EXECUTED if isinstance(outcome, NotLeader) else NoAnswer.UNKNOWN)
 
     raft.change_members(change, ended)
+
+
+def note_of(ask: Ask, outcome: Outcome) -> AuditNote | None:
+    """What the audit is told of an operation that has ended: a change of members that has come about."""
+    if not isinstance(outcome, MembersReply):
+        return None
+    request: Any = ask.request
+    kind, detail = "remove_member", ""
+    if isinstance(request, AddMemberRequest):
+        kind = "move_member" if request.readdress else "add_member"
+        detail = f"peer {request.peer}, http {request.http}"
+    return AuditNote(kind, "", ask.actor, ask.origin, subject=request.id, detail=detail)
 
 
 def _change(request: Any) -> Change:

@@ -30,6 +30,8 @@ from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
 from tenure_cluster.service.audit import AuditOffice
+from tenure_cluster.service.changing_members import note_of
+from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
 from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
@@ -211,7 +213,7 @@ class LeaseService:
         """
         refusal = self._refusal(request)
         if refusal is None and operation not in OPERATIONS:
-            refusal = self.versions.refusal(BASE + 1)  # an older leader would not understand the question
+            refusal = self._not_understood(operation)
         if refusal is not None:
             return refusal
         if getattr(request, "consistency", "") == "stale":
@@ -226,6 +228,8 @@ class LeaseService:
             self.polls.drop(ask, left=True)
             self._give_up(ask)
             raise
+        if (note := note_of(ask, outcome)) is not None:
+            await self.audit.done(note)
         return outcome
 
     async def batch(
@@ -442,6 +446,14 @@ class LeaseService:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
         return check(request, self._config.leases)
+
+    def _not_understood(self, operation: str) -> Problem | None:
+        """An older leader would not understand the question. For one about the cluster itself no other node's
+        version matters."""
+        leader = self._raft.leader_id
+        if operation in CLUSTER_OPERATIONS and leader is not None:
+            return self.versions.refusal(BASE + 1, [leader])
+        return self.versions.refusal(BASE + 1)
 
     def _batch_refusal(self, position: int, operation: str, request: Request) -> Problem | None:
         if operation not in BATCH_OPERATIONS:
