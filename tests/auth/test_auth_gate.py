@@ -148,6 +148,6 @@ async def _refused_at_once(desk: Desk) -> Caller | None:
 
 def test_minted_texts_have_the_form_and_their_ids_begin_like_no_option() -> None:
     for first in range(256):
-        credential_id, secret = bearer.mint(lambda size, first=first: bytes([first]) * size)  # type: ignore[misc]
+        credential_id, secret = bearer.mint(bytes([first]).__mul__)
         assert bearer.parse(bearer.text(credential_id, secret)) == (credential_id, secret)
         assert not credential_id.startswith("-")

@@ -1,5 +1,7 @@
 """The dashboard without a mouse, in the dark, and on a telephone."""
 
+from typing import Literal
+
 from api_node import RunningNode
 from dashboard_browser import PATIENCE_MS, acquired
 from playwright.sync_api import Page, expect
@@ -106,8 +108,9 @@ CONTRAST = """() => {
 def test_text_stands_out_in_the_light_and_in_the_dark(page: Page, node: RunningNode) -> None:
     acquired(node.port, "contrast/1")
     grounds = set()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        page.emulate_media(color_scheme=scheme)
         for path in ("/ui/#/", "/ui/#/lease/contrast%2F1"):
             page.goto(path)
             expect(page.locator("#health")).to_contain_text("live")

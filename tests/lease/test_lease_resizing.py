@@ -1,14 +1,16 @@
 """A pool of permits gets another number of slots while it is held and waited for."""
 
+from typing import Any
+
 import pytest
 from lease_world import TENANT, World, expect, grant_in
 
 from tenure_cluster.lease import limits, results
 
 
-def permit(world: World, owner: str, slots: int, **kwargs: object) -> results.Result:
-    named = {"lease": owner, "request": f"q-{owner}"} | kwargs
-    return world.acquire("k", owner, mode="permit", slots=slots, **named)  # type: ignore[arg-type]
+def permit(world: World, owner: str, slots: int, **kwargs: Any) -> results.Result:
+    named: dict[str, Any] = {"lease": owner, "request": f"q-{owner}"} | kwargs
+    return world.acquire("k", owner, mode="permit", slots=slots, **named)
 
 
 def held(world: World) -> dict[int, str]:
@@ -73,13 +75,13 @@ def test_a_waiter_keeps_its_place_and_goes_on_polling_as_it_began(world: World) 
 def test_a_set_of_keys_that_waits_leaves_and_is_told_of_the_conflict_when_it_asks_again(world: World) -> None:
     permit(world, "a", 2)
     permit(world, "b", 2)
-    asked = {"keys": ["k", "l"], "mode": "permit", "slots": 2, "wait": True, "request": "set"}
-    assert isinstance(world.acquire(**asked), results.Waiting)  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"keys": ["k", "l"], "mode": "permit", "slots": 2, "wait": True, "request": "set"}
+    assert isinstance(world.acquire(**asked), results.Waiting)
     world.resize(3)
     assert world.kinds() == ["queue_left", "queue_left", "resized"]
     assert {event.detail for event in world.events} == {"resized", "3"}
     assert world.queue("l") == []
-    again = world.acquire(**asked)  # type: ignore[arg-type]
+    again = world.acquire(**asked)
     assert again == results.ModeConflict("permit", "permit", "k", 3, 2)
 
 

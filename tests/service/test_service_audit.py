@@ -50,8 +50,8 @@ async def recorded(part: Part, count: int) -> list[AuditRecordBody]:
 
 
 def refuse(part: Part, operation: str = "break", actor: str = "c", **fields: str) -> None:
-    told = {"tenant": TENANT, "origin": "10.0.0.7", "key": "job", **fields}
-    part.service.refused(FORBIDDEN, operation, actor=actor, **told)  # type: ignore[arg-type]
+    told: dict[str, Any] = {"tenant": TENANT, "origin": "10.0.0.7", "key": "job", **fields}
+    part.service.refused(FORBIDDEN, operation, actor=actor, **told)
 
 
 def commands_of(part: Part) -> list[Any]:

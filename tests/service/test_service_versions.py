@@ -17,7 +17,7 @@ from tenure_cluster.service.credential_requests import (
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import RenewedReply
 from tenure_cluster.service.requests import OPERATIONS
-from tenure_cluster.service.versions import BASE, NEWER, OLD, OWN, Knows, VersionFile, Versions
+from tenure_cluster.service.versions import BASE, NEWER, OLD, OWN, Knows, VersionFile, Versions, tag_of
 
 ENTRUST = EntrustRequest(
     asked=CreateCredentialRequest(name="n", rights=["observe"]), credential_id="c", digest=bytes(32)
@@ -114,8 +114,7 @@ async def test_beside_an_older_node_nothing_new_is_proposed_and_everything_else_
         tags: list[int] = []
         for part in running.parts.values():
             part.replica.on_applied = lambda commands, results, events: tags.extend(
-                type(command).__struct_config__.tag  # type: ignore[misc]
-                for command in commands
+                tag_of(type(command)) for command in commands
             )
 
         def heard() -> bool:

@@ -64,8 +64,6 @@ class UsageCounts:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UsageCounts) and self._plain() == other._plain()
 
-    __hash__ = None  # type: ignore[assignment]
-
     def _plain(self) -> dict[TenantId, tuple[int, ...]]:
         return {tenant: usage.counts() for tenant, usage in self._of.items() if any(usage.counts())}
 
