@@ -36,6 +36,23 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, int, Any]]).decode
 
 
+def binary_frames(buffer: bytes, at: int = 0) -> tuple[list[bytes], bytes]:
+    """The payloads of the whole binary frames of a WebSocket from there on, and what is left."""
+    payloads = []
+    while len(buffer) - at >= 2:
+        size, head = buffer[at + 1], 2
+        if size == 126:
+            size, head = int.from_bytes(buffer[at + 2 : at + 4], "big"), 4
+        elif size == 127:
+            size, head = int.from_bytes(buffer[at + 2 : at + 10], "big"), 10
+        if len(buffer) - at < head + size:
+            break
+        if buffer[at] == 0x82:
+            payloads.append(buffer[at + head : at + head + size])
+        at += head + size
+    return payloads, buffer[at:]
+
+
 def message(payload: bytes) -> bytes:
     """A binary message as a client sends it, masked by zeros, which leave the payload as it is."""
     size = len(payload)
@@ -100,19 +117,9 @@ class StreamLoad(asyncio.Protocol):
             self._open = True
             buffer = buffer[end + 4 :]
             self._acquire()
-        at = 0
-        while len(buffer) - at >= 2:
-            size, head = buffer[at + 1], 2
-            if size == 126:
-                size, head = int.from_bytes(buffer[at + 2 : at + 4], "big"), 4
-            elif size == 127:
-                size, head = int.from_bytes(buffer[at + 2 : at + 10], "big"), 10
-            if len(buffer) - at < head + size:
-                break
-            if buffer[at] == 0x82:
-                self._take(buffer[at + head : at + head + size])
-            at += head + size
-        self._buffer = buffer[at:]
+        payloads, self._buffer = binary_frames(buffer)
+        for payload in payloads:
+            self._take(payload)
 
     def _take(self, payload: bytes) -> None:
         for _, status, body in _decode(payload):

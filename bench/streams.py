@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
-from stream_load import HANDSHAKE, message
+from stream_load import HANDSHAKE, binary_frames, message
 from targets import LiveNode, fetch
 
 Operation = tuple[str, dict[str, Any]]
@@ -117,18 +117,9 @@ class Stream(asyncio.Protocol):
                 self.opened.set_exception(Refused(buffer[:end].decode("latin-1")))
                 return
             self.opened.set_result(None)
-        while len(buffer) - at >= 2:
-            size, head = buffer[at + 1], 2
-            if size == 126:
-                size, head = int.from_bytes(buffer[at + 2 : at + 4], "big"), 4
-            elif size == 127:
-                size, head = int.from_bytes(buffer[at + 2 : at + 10], "big"), 10
-            if len(buffer) - at < head + size:
-                break
-            if buffer[at] == 0x82:
-                self._take(buffer[at + head : at + head + size])
-            at += head + size
-        self._buffer = buffer[at:]
+        payloads, self._buffer = binary_frames(buffer, at)
+        for payload in payloads:
+            self._take(payload)
 
     def _take(self, payload: bytes) -> None:
         now_s = time.perf_counter()
