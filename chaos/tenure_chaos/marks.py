@@ -27,6 +27,11 @@ def _same(*names: str) -> tuple[Mark, ...]:
 
 CONSENSUS: Final = _same(
     "leader changed",
+    "member added",
+    "member promoted",
+    "member removed",
+    "removed node told so",
+    "change of members refused",
     "leader transfer ended: Transferred",
     "leader transfer ended: TransferFailed",
     "snapshot installed",

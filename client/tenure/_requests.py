@@ -265,6 +265,18 @@ def nodes() -> Request[answers.Nodes]:
     return _read("nodes", answers.Nodes, "/v1/nodes")
 
 
+def add_member(id: str, peer: str, http: str, readdress: bool) -> Request[answers.Members]:
+    body: dict[str, Any] = {"id": id, "peer": peer, "http": http}
+    if readdress:
+        body["readdress"] = True
+    return Request("add_member", "POST", "/v1/cluster/members", answers.Members, True, body=body)
+
+
+def remove_member(id: str) -> Request[answers.Members]:
+    path = f"/v1/cluster/members/{_part(id)}"
+    return Request("remove_member", "DELETE", path, answers.Members, True)
+
+
 def transfer(to: str | None) -> Request[answers.Transferred]:
     path = "/v1/cluster/transfer"
     return Request("transfer", "POST", path, answers.Transferred, False, body=_present({"to": to}))

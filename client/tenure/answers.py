@@ -326,6 +326,8 @@ class Member(_Answer, frozen=True, kw_only=True):
     peer: str
     match_index: int | None = None
     lag: int | None = None
+    voter: bool = True
+    """Whether it counts in majorities; a learner does not yet."""
 
 
 class Cluster(_Answer, frozen=True, kw_only=True):
@@ -448,6 +450,23 @@ class Transferred(_Answer, frozen=True, kw_only=True):
 
     leader: str | None
     term: int
+
+
+class MemberIs(_Answer, frozen=True, kw_only=True):
+    """A member as the cluster's log says; addresses are empty where each node's configuration has them. One
+    that is no voter is a learner: it counts in no majority until it has caught up."""
+
+    id: str
+    peer: str
+    http: str
+    voter: bool
+
+
+class Members(_Answer, frozen=True, kw_only=True):
+    """All members, by the entry at ``index``."""
+
+    index: int
+    members: list[MemberIs]
 
 
 class TenantPage(_Answer, frozen=True, kw_only=True):

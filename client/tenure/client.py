@@ -33,6 +33,7 @@ from tenure.answers import (
     Grant,
     LeaseInfo,
     LeasePage,
+    Members,
     NewCredential,
     Nodes,
     Queue,
@@ -477,6 +478,19 @@ class PlainClient:
         """Every member as it describes itself to the node that is asked: role, lag, disk, version. Needs no
         leader and no quorum; a member that isn't reached within a second is told as such."""
         return await self._calls.ask(_requests.nodes())
+
+    async def add_member(self, id: str, *, peer: str, http: str, readdress: bool = False) -> Members:
+        """Make a node that waits for it a member, which is a learner until it has caught up; ``cluster``
+        tells when it is a voter. With ``readdress``: say where a member that is there is to be reached. Needs
+        the right `admin`. Raises InvalidRequest if that can't be, or not now; if the outcome is unknown, ask
+        again: what has come about is answered so."""
+        return await self._calls.ask(_requests.add_member(id, peer, http, readdress))
+
+    async def remove_member(self, id: str) -> Members:
+        """Remove a member for ever; its name is not given again. Needs the right `admin`. Raises
+        InvalidRequest if the voters that are left could not go on, or another change is under way; if the
+        outcome is unknown, ask again."""
+        return await self._calls.ask(_requests.remove_member(id))
 
     async def transfer(self, to: str | None = None) -> Transferred:
         """Let another node lead: the one with that name, or one that is up to date. Needs the right `admin`.

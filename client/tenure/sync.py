@@ -143,6 +143,8 @@ class SyncClient:
     cluster = _mirrored(aio.Client.cluster)
     nodes = _mirrored(aio.Client.nodes)
     transfer = _mirrored(aio.Client.transfer)
+    add_member = _mirrored(aio.Client.add_member)
+    remove_member = _mirrored(aio.Client.remove_member)
 
     def leases(
         self, prefix: str = "", *, owner: str | None = None, page: int | None = None

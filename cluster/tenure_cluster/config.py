@@ -82,7 +82,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
 }
 """Every section of plain settings; [members] is a table of tables beside them."""
 
-TOP_SETTINGS: Final = ("cluster_id", "node_id", "data_dir", "durability", "insecure")
+TOP_SETTINGS: Final = ("cluster_id", "node_id", "data_dir", "durability", "insecure", "join")
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:

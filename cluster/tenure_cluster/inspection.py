@@ -16,6 +16,7 @@ from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.pid_file import running_pid
 from tenure_cluster.raft.disk import LOCK_NAME, DiskFile, Done
 from tenure_cluster.raft.log import Entry
+from tenure_cluster.raft.membership import decode_members
 from tenure_cluster.raft.messages import decode_entry
 from tenure_cluster.raft.recovery import SEGMENT_PREFIX, SEGMENT_SUFFIX, Repair, recover
 from tenure_cluster.raft.segment import decode_header
@@ -167,6 +168,9 @@ def _state(replica: Replica) -> dict[str, Any]:
 
 
 def _commands(entry: bytes) -> list[str]:
+    members = decode_members(entry)
+    if members is not None:
+        return [f"members {', '.join(one.id if one.voter else f'({one.id})' for one in members.members)}"]
     return [type(decode(command)).__name__ for _, command in decode_entry(entry)]
 
 

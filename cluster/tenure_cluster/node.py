@@ -23,6 +23,7 @@ import signal
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -45,7 +46,7 @@ from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.disk import DirectoryInUse, SystemDisk
 from tenure_cluster.raft.engine import PackageNotAudited
 from tenure_cluster.raft.log import InconsistentLog
-from tenure_cluster.raft.members_file import MembersDiffer
+from tenure_cluster.raft.members_file import MembersDiffer, NodeRemoved
 from tenure_cluster.raft.origin_file import OriginDamaged, known_as
 from tenure_cluster.raft.segment import JournalDamaged
 from tenure_cluster.raft.snapshot_format import SnapshotDamaged as SnapshotFileDamaged
@@ -66,6 +67,8 @@ EXIT_START: Final = 3
 """The node could not start: an address is taken, the directory is in use or can't be written."""
 EXIT_DAMAGED: Final = 4
 """The data directory is damaged, or another node's or cluster's. The node will not start from it."""
+EXIT_REMOVED: Final = 5
+"""The node has been removed from its cluster, and does not start again with this data."""
 EXIT_FATAL: Final = 70
 """The running node met something that it must not survive, and ended itself at once."""
 
@@ -123,6 +126,8 @@ class Node:
         self._first: asyncio.Task[None] | None = None
         self._traces: Traces | None = None
         self._observing: Observing | None = None
+        self._removed: str | None = None
+        self._told_to_end = asyncio.Event()
         self._clock = SystemClock()
         self._clocks: asyncio.Task[None] | None = None
         self._misplaced: asyncio.Future[str] | None = None
@@ -179,7 +184,10 @@ class Node:
             on_fatal=die,
             tls=self._tls,
             knows=(versions.OWN.tag, versions.OWN.software),
+            joins=config.join,
+            address=config.peer.advertise,
         )
+        raft.on_removed = partial(self._on_removed, raft)
         service = LeaseService(
             config=config,
             raft=raft,
@@ -209,7 +217,7 @@ class Node:
         )
         raft.hear_refusals(checks.refused)
         await raft.start()
-        checks.begin()
+        checks.begin({*service.members.all()} - {config.node_id})
         self._raft = raft
         service.start()
         self._service = service
@@ -259,18 +267,24 @@ class Node:
         self._clocks = asyncio.create_task(self._compare_clocks(checks), name="clocks of the others")
         if self._tls is not None:
             self._tls_watch = asyncio.create_task(self._tls.watch(), name="watch of certificates")
-        if raft.started_empty:
+        if not raft.membership.members:
+            _log.info(
+                "node %s waits to be made a member of cluster %s: tenure members add %s --peer %s --http %s",
+                *(config.node_id, config.cluster_id, config.node_id),
+                *(config.peer.advertise, config.http.advertise),
+            )
+        elif raft.started_empty:
             _log.warning(
                 "there is no data yet: this node starts empty, as one of %s. If it has run before, its data "
                 "is missing: stop it and bring that back, for it has forgotten what it promised the others",
-                ", ".join(sorted(config.members)),
+                ", ".join(raft.membership.names),
             )
         _log.info(
             "node %s of cluster %s serves at %s, %d members, data in %s",
             config.node_id,
             config.cluster_id,
             config.http.advertise,
-            len(config.members),
+            len(self.service.members.all()),
             config.data_dir,
         )
 
@@ -334,16 +348,25 @@ class Node:
             told = {node.id: node.about for node in asked.nodes if node.id != self.config.node_id}
             checks.clocks({name: own.wall_ms - own_ms for name, own in told.items() if own and own.wall_ms})
 
+    def _on_removed(self, raft: Raft, how: str) -> None:
+        """Consensus has learned that this node is no member any more: it ends, and does not come back."""
+        try:
+            raft.remember_removal(how)
+        except OSError as error:  # it is told again at the next start
+            _log.warning("that this node is removed can't be written down: %s", error)
+        self._removed = how
+        self._told_to_end.set()
+
     def reload_certificates(self) -> None:
         """Read the files of [tls] now, as SIGHUP asks for."""
         if self._tls is not None:
             self._tls.reload_soon()
 
     async def run_forever(self, on_started: Callable[[], None] | None = None) -> None:
-        """Start, serve until SIGTERM or SIGINT, stop. With TLS, SIGHUP reads the certificates again. Raises
-        StartError."""
+        """Start, serve until SIGTERM or SIGINT or until this node is removed from the cluster, stop. With
+        TLS, SIGHUP reads the certificates again. Raises StartError."""
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        ended = self._told_to_end
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
         if self.config.tls.on:
@@ -358,6 +381,9 @@ class Node:
             systemd.stopping()
             _log.info("node %s stops", self.config.node_id)
             await self.stop()
+            if self._removed is not None:
+                where = f"node {self.config.node_id} has been removed from cluster {self.config.cluster_id}"
+                raise StartError(f"{where} ({self._removed}): it stops for ever", EXIT_REMOVED)
             if fault is not None:
                 raise StartError(fault, EXIT_START, remedied=True)
         finally:
@@ -506,6 +532,8 @@ def _start_error(config: Config, error: Exception) -> StartError | None:
         return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_DAMAGED)
     if isinstance(error, PackageNotAudited):
         return StartError(str(error), EXIT_START)
+    if isinstance(error, NodeRemoved):
+        return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_REMOVED)
     if isinstance(error, MembersDiffer):
         return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_CONFIG)
     if isinstance(error, OSError):

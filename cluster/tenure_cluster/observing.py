@@ -85,10 +85,11 @@ class Observing:
         yield "tenure_raft_apply_lag_entries", (), status.commit_index - status.applied_index
         for peer, index in status.match_index.items():
             yield "tenure_raft_peer_lag_entries", (peer,), max(0, status.last_index - index)
-        for peer in self._config.members:
+        members = self._service.members.all()
+        for peer in members:
             if peer != status.node_id:
                 yield "tenure_raft_peer_connected", (peer,), peer in status.connected
-        yield "tenure_raft_members", (), len(self._config.members)
+        yield "tenure_raft_members", (), len(members)
         yield "tenure_raft_queued", (), status.queued
         yield "tenure_raft_journal_written_bytes", (), status.journal_bytes
         yield "tenure_raft_snapshot_index", (), status.snapshot_index

@@ -27,7 +27,7 @@ from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.disk import LOCK_NAME, DirectoryInUse, SystemDisk
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.log import Entry
-from tenure_cluster.raft.members_file import check_members
+from tenure_cluster.raft.members_file import first_members
 from tenure_cluster.raft.messages import NO_OP
 from tenure_cluster.raft.origin_file import configured_name, with_origin, write_origin
 from tenure_cluster.raft.snapshot_file import SnapshotStore
@@ -140,7 +140,7 @@ def _write(config: Config, known: str, header: BackupHeader, state: Callable[[],
         except DirectoryInUse as error:
             raise RestoreRefused(f"{error}: stop it first") from error
         write_origin(disk, known.partition("+")[2])
-        check_members(disk, config.members)
+        first_members(disk, config.members, joins=False)
         writer = SnapshotStore(disk, known).writer(last, previous)
         for chunk in state():
             writer.append(chunk)

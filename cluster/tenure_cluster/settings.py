@@ -265,6 +265,9 @@ class Config(_Section, frozen=True, kw_only=True):
     insecure: bool = False
     """Allows listening on other addresses than loopback although strangers there could have all rights:
     `--insecure` of `tenured run`."""
+    join: bool = False
+    """At its first start the node joins a cluster that runs: members names that cluster's members and this
+    node, which takes part once `tenure members add` has made it a member. Later starts ignore it."""
     http: Http = Http()
     peer: Peer = Peer()
     tls: Tls = Tls()

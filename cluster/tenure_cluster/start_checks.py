@@ -39,8 +39,11 @@ class StartChecks:
         self.compared = False
         """Whether the clocks of all others have been looked at."""
 
-    def begin(self) -> None:
-        """The node has recovered, however long that took, and dials: from here on its time counts."""
+    def begin(self, peers: Collection[str] | None = None) -> None:
+        """The node has recovered, however long that took, and dials: from here on its time counts.
+        `peers`: the others by its log, where that has said meanwhile who they are."""
+        if peers is not None:
+            self._peers = frozenset(peers)
         self._until_s = self._now_s() + WINDOW_S
 
     @property
@@ -57,7 +60,7 @@ class StartChecks:
                 f"another process runs as node {self._node_id!r}, and was there before ({peer} says: {why}): "
                 "stop that one, or give this node an id of its own"
             )
-        elif why.startswith(OTHER_CLUSTER):
+        elif why.startswith(OTHER_CLUSTER) and peer in self._peers:
             self._refusals[peer] = why
             if 2 * len(self._refusals) > len(self._peers):
                 self._tell(

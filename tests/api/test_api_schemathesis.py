@@ -35,5 +35,5 @@ def test_generated_requests_find_nothing_outside_the_document(node: RunningNode,
         timeout=TIMEOUT_S,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "Tested: 35" in run.stdout, run.stdout
+    assert "Tested: 37" in run.stdout, run.stdout
     assert node.get("/readyz")[0] == 200

@@ -231,8 +231,8 @@ def snapshots_come_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole state is encoded before the first of it is written."""
     save = SnapshotStore.save
 
-    def at_once(self: SnapshotStore, last: Any, previous: Any, chunks: Any, done: Any) -> Any:
-        return save(self, last, previous, iter(list(chunks)), done)
+    def at_once(self: SnapshotStore, last: Any, previous: Any, chunks: Any, done: Any, *more: Any) -> Any:
+        return save(self, last, previous, iter(list(chunks)), done, *more)
 
     monkeypatch.setattr(SnapshotStore, "save", at_once)
 

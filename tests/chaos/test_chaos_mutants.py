@@ -26,11 +26,16 @@ from tenure_cluster.raft import mitigations
 
 SEEDS_MAX = 60
 
-LONG = {"log compacted before the snapshot is durable": "60", "stale read without a barrier": "40"}
+LONG = {
+    "log compacted before the snapshot is durable": "60",
+    "stale read without a barrier": "40",
+    "change of members before an entry of the own term": "40",
+}
 """Safety phases in seconds, where a short one is too short."""
 
 FIRST_SEEDS: dict[str, int] = {
     "stale read without a barrier": 2300,
+    "change of members before an entry of the own term": 90,
     "unknown outcome called not executed": 61,
 }
 """Where a hunt begins, if not with the first seed."""

@@ -15,7 +15,7 @@ from tenure_chaos.history import History
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
 
-SEEDS = range(1, 17)
+SEEDS = range(1, 33)
 
 PLACES = 2
 """Histories on which each change is tried."""

@@ -117,6 +117,8 @@ SAME_ANSWERS = {
     answers.Tenant: credential_replies.TenantBody,
     answers.TenantPage: credential_replies.TenantsReply,
     answers.Transferred: cluster_replies.TransferredReply,
+    answers.MemberIs: cluster_replies.MemberIsBody,
+    answers.Members: cluster_replies.MembersReply,
 }
 
 

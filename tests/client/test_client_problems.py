@@ -23,6 +23,8 @@ EXPECTED: dict[str, type[tenure.TenureError] | str] = {
     "held": tenure.LeaseUnavailable,
     "deadlock": tenure.LeaseUnavailable,
     "mode_conflict": tenure.LeaseUnavailable,
+    "member_exists": tenure.InvalidRequest,
+    "change_refused": tenure.InvalidRequest,
     "not_transferred": tenure.InvalidRequest,
     "lost": tenure.LeaseLost,
     "session_expired": tenure.LeaseLost,

@@ -30,7 +30,8 @@ START_ERRORS = {
     "is not among the members": "settings.py",
     "is not what members": "settings.py",
     "two members have the peer address": "settings.py",
-    "members can't be changed yet": "raft/members_file.py",
+    "members are changed by ": "raft/members_file.py",
+    "removed from the cluster": "raft/members_file.py",
     "http.listen": "node.py",
     "peer.listen": "node.py",
     "can't be used: ": "node.py",
@@ -125,7 +126,7 @@ def test_every_error_at_start_is_written_down_as_it_is_said() -> None:
 def test_every_exit_code_has_its_chapter() -> None:
     from tenure_cluster import node
 
-    codes = {node.EXIT_CONFIG, node.EXIT_START, node.EXIT_DAMAGED, node.EXIT_FATAL}
+    codes = {node.EXIT_CONFIG, node.EXIT_START, node.EXIT_DAMAGED, node.EXIT_REMOVED, node.EXIT_FATAL}
     assert {int(code) for code in re.findall(r"^### (\d+): ", RUNBOOK, re.MULTILINE)} == codes
 
 

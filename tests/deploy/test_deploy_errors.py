@@ -183,7 +183,7 @@ def test_every_error_of_tenured_dev_has_its_row_and_there_is_none_too_many() -> 
 
 def test_the_page_has_a_chapter_for_each_exit_code_of_a_start() -> None:
     codes = {int(code) for code in re.findall(r"^### Exit code (\d+): ", PAGE, re.MULTILINE)}
-    assert codes == {node.EXIT_CONFIG, node.EXIT_START, node.EXIT_DAMAGED}
+    assert codes == {node.EXIT_CONFIG, node.EXIT_START, node.EXIT_DAMAGED, node.EXIT_REMOVED}
 
 
 def test_a_message_that_the_page_does_not_have_would_be_noticed() -> None:

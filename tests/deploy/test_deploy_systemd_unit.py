@@ -47,4 +47,5 @@ def test_what_can_not_be_mended_by_a_restart_is_not_restarted() -> None:
 
     text = (DEPLOY / "systemd/tenured@.service").read_text(encoding="utf-8")
     [codes] = re.findall(r"^RestartPreventExitStatus=(.*)$", text, re.MULTILINE)
-    assert {int(code) for code in codes.split()} == {node.EXIT_CONFIG, node.EXIT_DAMAGED}
+    hopeless = {node.EXIT_CONFIG, node.EXIT_DAMAGED, node.EXIT_REMOVED}
+    assert {int(code) for code in codes.split()} == hopeless

@@ -7,6 +7,7 @@ swallows all that comes, as a network does that loses packets; nothing in the pr
 import asyncio
 import contextlib
 import hashlib
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -180,8 +181,11 @@ class FaultyDisk(SystemDisk):
 class Member:
     """One node of a cluster, which may be killed and started again."""
 
-    def __init__(self, cluster: "Cluster", node_id: str, directory: Path) -> None:
+    def __init__(self, cluster: "Cluster", node_id: str, directory: Path, port: int = 0) -> None:
+        """`port`: of a member that joins; the others have any one, behind proxies."""
         self.node_id = node_id
+        self.port = port
+        self.removed: list[str] = []
         self.directory = directory
         self.machine = ListMachine()
         self.raft: Raft | None = None
@@ -211,7 +215,9 @@ class Member:
             node_id=self.node_id,
             cluster_id=CLUSTER_ID,
             members=self._cluster.members_as_seen_by(self.node_id),
-            listen="127.0.0.1:0",
+            listen=f"127.0.0.1:{self.port}",
+            joins=self.port > 0,
+            address=f"127.0.0.1:{self.port}" if self.port else "",
             disk=self._disk,
             clock=SystemClock(),
             machine=self.machine,
@@ -219,6 +225,7 @@ class Member:
             on_fatal=self.fatal.append,
             on=self._cluster.on,
         )
+        raft.on_removed = self.removed.append
         await raft.start()
         self.raft = raft
 
@@ -284,7 +291,21 @@ class Cluster:
         return {
             other: "127.0.0.1:0" if other == node_id else self.proxies[node_id, other].address
             for other in self.members
+            if other == node_id or (node_id, other) in self.proxies
         }
+
+    async def joining(self, node_id: str, directory: Path) -> Member:
+        """A node that knows the present ones and no members; it has started."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        for other in self.members:
+            proxy = Proxy(lambda other=other: self._port(other))
+            await proxy.start()
+            self.proxies[node_id, other] = proxy
+        member = self.members[node_id] = Member(self, node_id, directory / node_id, port)
+        await member.start()
+        return member
 
     async def stop(self) -> None:
         for member in self.members.values():

@@ -34,6 +34,9 @@ ATTRIBUTES = [
     "_SyncObj__raftCommitIndex",
     "_SyncObj__raftLastApplied",
     "_SyncObj__raftMatchIndex",
+    "_SyncObj__raftNextIndex",
+    "_SyncObj__otherNodes",
+    "_SyncObj__readonlyNodes",
     "_SyncObj__lastResponseTime",
     "_SyncObj__raftLeader",
     "_SyncObj__raftElectionDeadline",
@@ -122,6 +125,20 @@ def test_the_parts_that_are_replaced_as_a_whole_refuse_to_work(replica: Replica)
         replica._SyncObj__doApplyCommand(b"\0")
     with pytest.raises(RaftBroken, match="membership"):
         replica._SyncObj__changeCluster(["add", "n9"])
+
+
+def test_the_package_counts_the_voters_and_keeps_books_of_learners_too() -> None:
+    net = HandNet(3)
+    net.elect("n1", "n2")
+    core = net["n1"].core
+    with core.replica.entered():
+        core.replica.set_members(["n2", "n4"], ["n5"])
+    assert {node.id for node in core.replica.otherNodes} == {"n2", "n4"}
+    assert {node.id for node in core.replica.readonlyNodes} == {"n5"}
+    for books in (core.replica._SyncObj__raftMatchIndex, core.replica._SyncObj__lastResponseTime):
+        assert {node.id for node in books} == {"n2", "n4", "n5"}
+    source = inspect.getsource(syncobj.SyncObj)
+    assert source.count("(len(self.__otherNodes) + 1) / 2") == 4, "an election, two votes, a step down"
 
 
 def test_each_of_several_replicas_in_a_process_has_its_own_time_and_journal() -> None:

@@ -42,8 +42,8 @@ def test_the_numbers_of_the_types_are_part_of_the_protocol() -> None:
         2,
         3,
         ["a"],
-        0,
-        "",
+        *(0, ""),
+        *(0, "", False, 0),
     ]
 
 
@@ -52,9 +52,17 @@ def test_a_greeting_of_before_it_told_what_it_knows_is_understood() -> None:
     assert wire.decode_greeting(body) == wire.Hello(1, "c", "a", "b", 2, 3, ["a"], 0, "")
 
 
+def test_a_greeting_of_before_it_told_of_changes_of_members_is_understood() -> None:
+    greeting = wire.decode_greeting(msgpack.packb([1, 1, "c", "a", "b", 2, 3, ["a"], 40, "9.0"]))
+    assert (greeting.knows, greeting.software) == (40, "9.0")
+    assert (greeting.members_index, greeting.address) == (0, "")
+    assert (greeting.joining, greeting.features) == (False, 0)
+
+
 def test_a_greeting_that_tells_more_than_is_known_here_is_understood() -> None:
-    body = msgpack.packb([1, 1, "c", "a", "b", 2, 3, ["a"], 40, "9.0", "and more"])
-    assert wire.decode_greeting(body) == wire.Hello(1, "c", "a", "b", 2, 3, ["a"], 40, "9.0")
+    body = msgpack.packb([1, 1, "c", "a", "b", 2, 3, ["a"], 40, "9.0", 7, "h:1", False, 1, "and more"])
+    known = wire.Hello(1, "c", "a", "b", 2, 3, ["a"], 40, "9.0", 7, "h:1", False, 1)
+    assert wire.decode_greeting(body) == known
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,17 @@ def test_more_than_half_of_the_others_make_it_another_cluster() -> None:
     assert "correct the addresses in [members] or the cluster_id" in told
 
 
+def test_others_are_those_that_the_log_names_by_then() -> None:
+    node = Started("n2", "n3")
+    node.checks.begin({"n2", "n3", "n4", "n5"})
+    for peer in ("n2", "n3", "n9"):
+        node.checks.refused(peer, ELSEWHERE)
+    assert node.faults == []
+    node.checks.refused("n5", ELSEWHERE)
+    [told] = node.faults
+    assert told.startswith("n2 and n3 and n5 are nodes of another cluster")
+
+
 def test_one_word_is_enough_for_a_double() -> None:
     node = Started("n2", "n3")
     node.checks.refused("n2", TWICE)

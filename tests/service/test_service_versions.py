@@ -56,6 +56,25 @@ def test_a_command_waits_for_the_member_that_knows_least() -> None:
     assert asked.refusal(19) is None
 
 
+def test_a_new_member_counts_from_when_it_is_one() -> None:
+    members = ["n1", "n2"]
+    told = Told(empty=False, n2=(20, "2.0"))
+    asked = Versions(told, "n1", lambda: members, None, Knows(20, "2.0"))
+    assert asked.refusal(20) is None
+    members.append("n4")
+    refusal = asked.refusal(20)
+    assert refusal is not None
+    assert "n4 has not said yet which version it runs" in refusal.detail
+    assert asked.refusal(20, ["n2"]) is None  # where only the leader must know it
+    told.words["n4"] = (20, "2.0")
+    assert asked.refusal(20) is None
+    members.remove("n4")
+    asked.refresh()
+    members.append("n4")
+    told.words.clear()
+    assert asked.refusal(20) is not None, "what it said as a member of before is forgotten"
+
+
 def test_no_member_is_asked_for_more_than_this_node_knows_itself() -> None:
     refusal = versions(Told(n2=(40, "4.0"), n3=(40, "4.0"))).refusal(21)
     assert refusal is not None

@@ -8,6 +8,7 @@ from tenure_chaos.mutants import (
     disks,
     guards,
     leases,
+    members,
     memories,
     modes,
     queues,
@@ -37,7 +38,10 @@ LISTED: Final = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = LISTED + tuple(
     mutant
-    for module in (leases, modes, queues, guards, memories, time, disks, consensus, service, clients, watches)
+    for module in (
+        *(leases, modes, queues, guards, memories, time, disks, consensus, members, service, clients),
+        watches,
+    )
     for mutant in module.MUTANTS
     if mutant not in LISTED
 )

@@ -226,8 +226,8 @@ UNDONE: Final = (
         edits=(
             Edit(
                 f"{_CONSENSUS}:Consensus.__init__",
-                "if not self.peers:",
-                "self.replica.commit_index = self.replica.last_index\n    if not self.peers:",
+                "if self.is_alone:",
+                "self.replica.commit_index = self.replica.last_index\n    if self.is_alone:",
             ),
         ),
     ),

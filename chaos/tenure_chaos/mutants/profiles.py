@@ -138,3 +138,25 @@ NODES_LEFT_BEHIND: Final = {
     "faults": "kill one,isolate leader,split in halves",
 }
 """Nodes that start from a snapshot, or are sent one."""
+
+MEMBERS_COME_AND_GO: Final = {
+    **_BUSY,
+    "work": "hold,look",
+    "spares": "8",
+    "fault_gap_s": "0.5",
+    "faults": "change members,isolate leader,kill leader,leader transfer,cut one way,slow disk",
+}
+"""Changes of members that meet one another, and offices that end in the midst of them."""
+
+MEMBERS_WITH_MUCH_TO_LEARN: Final = {
+    **_BUSY,
+    "work": "batch,hold",
+    "think_s": "0.02",
+    "spares": "8",
+    "snapshot_entries": "50",
+    "tail_entries": "10",
+    "piece_bytes": "512",
+    "link_delay_s": "0.005,0.02",
+    "faults": "change members,kill one,slow link",
+}
+"""New members that have far to go, over slow lines."""

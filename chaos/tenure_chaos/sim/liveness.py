@@ -73,7 +73,7 @@ async def settled(world: World) -> bool:
 
 def _is_settled(world: World) -> bool:
     replicas = [node.replica for node in world.nodes.values() if node.up and node.replica is not None]
-    if len(replicas) < len(world.nodes):
+    if len(replicas) < len(world.nodes) or world.membership.learners:
         return False
     if any(replica.table.leases or replica.table.waiters for replica in replicas):
         return False

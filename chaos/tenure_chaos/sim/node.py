@@ -54,9 +54,12 @@ class SimNode:
         make_replica: Callable[["SimNode"], Replica],
         observe: Callable[["SimNode", Raft, LeaseService], None] = lambda node, raft, service: None,
         on_fatal: Callable[["SimNode", BaseException], None],
+        joins: bool = False,
+        on_removed: Callable[["SimNode", str], None] = lambda node, how: None,
     ) -> None:
-        """``observe`` is shown what a process is made of before it starts. ``on_fatal`` is told why one
-        stopped itself, or did not start."""
+        """``joins``: it is none of the first members. ``on_removed`` is told when its process has learned
+        that it is a member no more. ``observe`` is shown what a process is made of before it starts.
+        ``on_fatal`` is told why one stopped itself, or did not start."""
         self.name = name
         self.disk = disk
         self.clock = clock
@@ -73,6 +76,10 @@ class SimNode:
         """By errno: the last incarnation whose disk may fail that way."""
         self.rot: Rot | None = None
         self.short_of_space = False
+        self.joins = joins
+        self.knows_removal = False
+        """It has learned that it is no member any more, and starts no more."""
+        self._on_removed = on_removed
         self._journal: Journal | None = None
         self._members = members
         self._loop = loop
@@ -98,6 +105,10 @@ class SimNode:
             calls=Calls(),
             admission=Admission(disk_reserve_bytes=1 << 20),
         )
+
+    @property
+    def peer_address(self) -> str:
+        return f"{self.name}:{self._members[self.name]}"
 
     @property
     def up(self) -> bool:
@@ -126,7 +137,10 @@ class SimNode:
             on_fatal=lambda error: self._on_fatal(self, error),
             on=self._on,
             knows=(OWN.tag, OWN.software),
+            joins=self.joins,
+            address=self.peer_address,
         )
+        raft.on_removed = lambda how: self._on_removed(self, how)
         service = LeaseService(
             config=self._config,
             raft=raft,
@@ -203,6 +217,11 @@ class SimNode:
         if self.raft is not None and self.raft._journal is not None:
             self._journal = self.raft._journal
         return self._journal
+
+    @property
+    def durable_index(self) -> int:
+        """Of the last entry that it has, or had when its process died."""
+        return 0 if self.journal is None else self.journal.durable_index
 
     def has_durably(self, index: int, term: int) -> bool:
         """Whether this entry is in this node's durable log, or was when its process died. What a snapshot

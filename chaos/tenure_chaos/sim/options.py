@@ -43,11 +43,12 @@ FAULTS = (
     "duplicate requests",
     "forced compaction",
     "leader transfer",
+    "change members",
 )
 """Kinds of faults, each a class of faults/."""
 
 
-LATER_FAULTS = ("leader transfer",)
+LATER_FAULTS = ("leader transfer", "change members")
 """Those that came after the others, and are drawn apart from them: so all else of a seed is what it was."""
 
 LATER_PART = 0.3
@@ -81,6 +82,8 @@ class Options:
     """Units are in the names."""
 
     nodes: int = 3
+    spares: int = 0
+    """Nodes that may join later; what is drawn for a seed without changes of members has none."""
     clients: int = 4
     keys: int = 4
     safety_s: float = 60.0
@@ -122,7 +125,9 @@ class Options:
         drawn = cls.draw(random.Random(f"options of {seed}"))
         later = random.Random(f"later options of {seed}")
         if later.random() < LATER_PART:
-            drawn = replace(drawn, faults=drawn.faults + LATER_FAULTS)
+            drawn = replace(drawn, faults=(*drawn.faults, "leader transfer"))
+        if later.random() < LATER_PART:
+            drawn = replace(drawn, faults=(*drawn.faults, "change members"), spares=later.randint(1, 4))
         return drawn.override(overrides or {})
 
     def override(self, texts: Mapping[str, str]) -> "Options":
@@ -140,6 +145,8 @@ class Options:
         chosen = replace(self, **values)
         if unknown := [fault for fault in chosen.faults if fault not in FAULTS]:
             raise InvalidOption(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
+        if "change members" in chosen.faults and not chosen.spares:
+            chosen = replace(chosen, spares=3)
         if unknown := [kind for kind in chosen.work if kind not in WORK]:
             raise InvalidOption(f"there is no work {unknown[0]!r}; there are: {', '.join(WORK)}")
         return chosen

@@ -8,6 +8,7 @@ them, across deaths and restarts.
     leader completeness    who takes office has every entry that was committed in its term or before
     committed is final     one entry an index, on the durable logs of a majority when it is first committed,
                            applied in order, each once
+    members                see members_rules.py
     nothing falls          term, commit index and applied index of a process; term and vote of a node, and
                            what of its log was durable, whatever ended its process
 
@@ -20,10 +21,12 @@ from typing import Any, NamedTuple, Protocol
 
 from tenure_chaos.history import AppliedEntry, Elected, History, RaftState
 from tenure_chaos.sim.effects import content_name
+from tenure_chaos.sim.members_rules import MembersRules
 from tenure_chaos.sim.node import SimNode
 from tenure_cluster.raft import Raft, messages
 from tenure_cluster.raft.consensus import Consensus, Outbox
 from tenure_cluster.raft.journal import Entry, Journal, SyncTicket
+from tenure_cluster.raft.membership import ENTRY_TYPE, Membership
 
 COMPLETENESS_ENTRIES = 2_000
 """A new leader is held to have this many of the last committed entries; those before are in every log or
@@ -62,7 +65,10 @@ class Observer(Protocol):
     """Who is told."""
 
     nodes: dict[str, SimNode]
+    hosts: dict[str, SimNode]
     history: History
+
+    def members_committed(self, membership: Membership) -> None: ...
 
     def violation(self, rule: str, what: str) -> None: ...
     def note(self, text: str) -> None: ...
@@ -83,6 +89,7 @@ class RaftRules:
         self._entries: dict[tuple[int, int], tuple[bytes, int]] = {}
         """(index, term) -> (command, term of the entry before)"""
         self._contents: dict[int, str] = {}
+        self.members = MembersRules(self)
         self.disks: dict[str, Kept] = {}
         """By node: what was durable for certain."""
         self.writing: dict[str, Kept] = {}
@@ -119,8 +126,8 @@ class RaftRules:
                 "log matching", f"{node} has another entry, or another before it, at {index} of term {term}"
             )
 
-    def commit(self, node: str, index: int, entry: Entry, in_term: int) -> None:
-        """A node takes an entry for committed, in the term it is in."""
+    def commit(self, node: str, index: int, entry: Entry, in_term: int, voters: list[str]) -> None:
+        """A node, by whose log those vote, takes an entry for committed, in the term it is in."""
         command, _, term = entry
         known = self.committed.get(index)
         if known is None:
@@ -128,19 +135,20 @@ class RaftRules:
                 self.world.violation("committed is final", f"{node} has {index}, which was not there")
             self.committed[index] = Committed(term, command, in_term)
             self.last_committed = max(self.last_committed, index)
-            self._on_quorum(node, index, term)
+            self._on_quorum(node, index, term, voters)
+            self.members.committed(command, index)
         elif known[:2] != (term, command):
             self.world.violation(
                 "committed is final",
                 f"{node} takes entry {index} of term {term} for committed, and it was of term {known.term}",
             )
 
-    def _on_quorum(self, node: str, index: int, term: int) -> None:
-        holders = [other.name for other in self.world.nodes.values() if other.has_durably(index, term)]
-        if len(holders) * 2 <= len(self.world.nodes):
+    def _on_quorum(self, node: str, index: int, term: int, voters: list[str]) -> None:
+        holders = [name for name in voters if self.world.hosts[name].has_durably(index, term)]
+        if len(holders) * 2 <= len(voters):
             self.world.violation(
                 "durable on a quorum",
-                f"{node} commits entry {index} of term {term}, which is durable on {holders} only",
+                f"{node} commits entry {index} of term {term}, durable on {holders} of {voters} only",
             )
 
     def applied(self, node: str, index: int, term: int, in_term: int) -> None:
@@ -160,6 +168,8 @@ class RaftRules:
         if self._last_leader not in ("", node):
             self.world.count("leader changed")
         self._last_leader = node
+        granted = [voter for (voter, at), whom in self._votes.items() if at == term and whom == node]
+        self.members.office(node, term, consensus, granted)
         replica = consensus.replica
         self.world.history.elected.append(Elected(node, term, self.world.now(), replica.last_index))
         begin = max(replica.first_index, self.last_committed - COMPLETENESS_ENTRIES)
@@ -211,6 +221,7 @@ class _Watch:
         self._wrap(journal, "_lower_durable", self._cut)
         self._wrap(consensus, "install", self._installed)
         self._wrap(raft, "on_role", self._role)
+        self._wrap(consensus, "append", self._appending)
         self._wrap_flush()
 
     def _wrap(self, owner: Any, name: str, look: Callable[..., None], *, after: bool = False) -> None:
@@ -313,7 +324,8 @@ class _Watch:
                 "committed is final", f"commit index {commit} past the log's {replica.last_index}"
             )
         for index in range(max(self.commit + 1, replica.first_index), min(commit, replica.last_index) + 1):
-            self.rules.commit(self.name, index, replica.entry(index), replica.term)
+            voters = self.rules.members.of(self.consensus).voters
+            self.rules.commit(self.name, index, replica.entry(index), replica.term, voters)
         self.commit = max(commit, self.commit)
 
     def _applied(self, index: int, term: int, command: bytes) -> None:
@@ -328,7 +340,7 @@ class _Watch:
         else:
             self.rules.applied(self.name, index, term, self.consensus.replica.term)
 
-    def _installed(self, boundary: tuple[Entry, Entry]) -> None:
+    def _installed(self, boundary: tuple[Entry, Entry], base: Membership | None = None) -> None:
         rules, (_, last) = self.rules, boundary
         index = last[1]
         if index <= self.applied:
@@ -340,6 +352,10 @@ class _Watch:
         rules.world.count("snapshot installed")
 
     # -- messages and offices
+
+    def _appending(self, command: bytes) -> None:
+        if command[:1] == ENTRY_TYPE:
+            self.rules.members.appending(self.name, command, self.consensus)
 
     def _sent(self, outbox: Outbox) -> None:
         for peer, message in outbox:

@@ -31,6 +31,7 @@ from tenure_cluster import faults
 from tenure_cluster.raft import Raft, RaftOptions, mitigations
 from tenure_cluster.raft.journal import JournalDamaged
 from tenure_cluster.raft.members_file import MembersDiffer
+from tenure_cluster.raft.membership import Membership, bootstrap
 from tenure_cluster.raft.snapshot_file import SnapshotDamaged
 from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
 from tenure_cluster.service.forwarding import DoneAll
@@ -81,13 +82,18 @@ class World:
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
         """The latest explicit sessions of all clients, open or not: something may be handed over to them."""
-        self.nodes: dict[str, SimNode] = {}
-        names = [f"n{number}" for number in range(1, self.options.nodes + 1)]
-        members = {name: PEER_PORT + number for number, name in enumerate(names, 1)}
+        self.hosts: dict[str, SimNode] = {}
+        """All machines, those that are no members yet or no more among them."""
+        count = self.options.nodes + self.options.spares
+        names = [f"n{number}" for number in range(1, count + 1)]
+        ports = {name: PEER_PORT + number for number, name in enumerate(names, 1)}
+        first = names[: self.options.nodes]
         for name in names:
-            self.nodes[name] = SimNode(
+            self.hosts[name] = SimNode(
                 name=name,
-                members=members,
+                members={other: ports[other] for other in dict.fromkeys((*first, name))},
+                joins=name not in first,
+                on_removed=self._removed,
                 loop=self.loop,
                 network=self.network,
                 disk=SimDisk(self.loop, self._fork()),
@@ -108,12 +114,15 @@ class World:
                 observe=self._observe,
                 on_fatal=self._fatal,
             )
+        self.nodes: dict[str, SimNode] = {name: self.hosts[name] for name in first}
+        """The members, as of the latest entry about them that is known to be committed."""
+        self.membership = bootstrap(first)
         self.clients = {
             name: SimClient(
                 name=name,
                 loop=self.loop,
                 network=self.network,
-                nodes=self.nodes,
+                nodes=self.hosts,
                 clock=self._clock(),
                 rng=self._fork(),
             )
@@ -216,11 +225,48 @@ class World:
         if node.process.alive:
             node.kill()
 
+    # -- members
+
+    def members_committed(self, membership: Membership) -> None:
+        """An entry that says who the members are is committed."""
+        if membership.index <= self.membership.index:
+            return
+        before, self.membership = self.membership, membership
+        self.note(f"members are {_told(membership)}")
+        for name in membership.names:
+            self.nodes.setdefault(name, self.hosts[name])
+        for name in before.names:
+            if name not in membership.names:
+                del self.nodes[name]
+                self.count("member removed")
+        for name in membership.voters:
+            if name not in before.voters:
+                self.count("member promoted")
+        if len(membership.names) > len(before.names):
+            self.count("member added")
+
+    def _removed(self, node: SimNode, how: str) -> None:
+        """A process has learned that its node is removed, and ends."""
+        self.note(f"{node.name} is removed: {how}")
+        if node.name not in self.membership.removed:
+            self.violation("only the removed are told so", f"{node.name}: {how}")
+        if node.knows_removal:
+            return
+        node.knows_removal = True
+        self.count("removed node told so")
+        process = node.process
+
+        def end() -> None:
+            if node.process is process and process.alive:
+                node.kill()
+
+        self.loop.call_soon(end)
+
     # -- life
 
     def start_node(self, node: SimNode) -> None:
-        """Start its program. Does nothing if it runs."""
-        if not node.process.alive:
+        """Start its program. Does nothing if it runs, or has learned that it must not."""
+        if not node.process.alive and not node.knows_removal:
             node.start()
 
     def lose_power(self, node: SimNode) -> None:
@@ -281,6 +327,10 @@ def _errno(error: BaseException | None) -> int:
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
     return 0 if error is None else error.errno or 0
+
+
+def _told(membership: Membership) -> str:
+    return " ".join(info.id if info.voter else f"({info.id})" for info in membership.members)
 
 
 def _said(error: BaseException) -> str:

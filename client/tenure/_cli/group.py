@@ -63,6 +63,7 @@ for _command in (
     records.record,
     status.status,
     members.transfer,
+    members.members,
     credentials.credentials,
     tenants.tenants,
     backup.backup,

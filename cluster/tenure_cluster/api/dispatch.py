@@ -245,6 +245,9 @@ class Dispatcher:
         if methods is None:
             end = path.find("/", len(_VERSION_PREFIX)) + 1
             methods = self._by_prefix.get(path[:end])
+            if methods is None and end:
+                end = path.find("/", end) + 1
+                methods = self._by_prefix.get(path[:end])
             if methods is None:
                 shown = path[:DETAIL_CHARS_MAX].encode("ascii", "backslashreplace").decode()
                 return Unrouted(Problem("no_route", f"Nothing is served at {shown}; see /openapi.json"))

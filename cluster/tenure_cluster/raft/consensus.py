@@ -17,6 +17,7 @@ from tenure_cluster.raft.election import Election, Move
 from tenure_cluster.raft.engine import APPLY_SLICE_S, RaftBroken, Replica
 from tenure_cluster.raft.journal import Entry, Journal
 from tenure_cluster.raft.leadership import Leadership, Numbers, SnapshotSource
+from tenure_cluster.raft.membership import Members, Membership, bootstrap
 from tenure_cluster.raft.types import RaftOptions, Role
 
 logger = logging.getLogger(__name__)
@@ -38,22 +39,29 @@ class ConsensusUser(SnapshotSource, Protocol):
 
 
 class Consensus:
-    """`boundary`: the last two entries of the snapshot that the state machine was restored from, if any."""
+    """`members`: those along the journal's log; without them all `peers` are voters beside this node, for
+    ever unless an entry says otherwise. `boundary`: the last two entries of the snapshot that the state
+    machine was restored from, if any."""
 
     def __init__(
         self,
         *,
         node_id: str,
-        peers: Collection[str],
         journal: Journal,
         clock: Clock,
         options: RaftOptions,
         user: ConsensusUser,
+        peers: Collection[str] = (),
+        members: Members | None = None,
         boundary: tuple[Entry, Entry] | None = None,
         on: frozenset[str] = mitigations.ALL,
     ) -> None:
         self.node_id = node_id
-        self.peers = tuple(sorted(peers))
+        self.members = members or Members(node_id, bootstrap([node_id, *peers]))
+        if members is None:
+            self.members.replay(journal[:])
+        journal.members = self.members
+        self._members_seen = self.members.version
         self.journal = journal
         self.offices = 0
         self.behind = False
@@ -71,7 +79,7 @@ class Consensus:
         self._answering: wire.Append | None = None
         self._matched_index: int | None = None
         self._election = Election(
-            peers=self.peers,
+            peers=self.members.other_voters,
             timeout_min_s=options.election_timeout_min_ms / 1000,
             now_s=clock.monotonic(),
             random=clock.random,
@@ -95,7 +103,7 @@ class Consensus:
         quick = mitigations.QUICK_STEP_DOWN in on
         self.replica = Replica(
             node_id=node_id,
-            peers=self.peers,
+            peers=self.members.other_voters,
             journal=journal,
             clock=clock,
             options=options,
@@ -104,8 +112,33 @@ class Consensus:
         )
         if boundary is not None:
             self.replica.commit_index = self.replica.applied_index = boundary[1][1]
-        if not self.peers:
+        self.replica.set_members(self.members.other_voters, self.members.other_learners)
+        if self.is_alone:
             self.replica.campaign_at(0.0)
+
+    # -- members
+
+    @property
+    def is_alone(self) -> bool:
+        """The only voter."""
+        return self.members.votes and not self.members.other_voters
+
+    @property
+    def voter_count(self) -> int:
+        """For majorities of a leader, which is a voter."""
+        return len(self.members.other_voters) + 1
+
+    def _note_members(self) -> None:
+        """The log may say now that the members are others: from here on all rules count those."""
+        members = self.members
+        if members.version == self._members_seen:
+            return
+        self._members_seen = members.version
+        voters = members.other_voters
+        self.replica.set_members(voters, members.other_learners)
+        self._election.set_voters(voters)
+        if self._office is not None:
+            self._office.set_members(members.others, voters)
 
     # -- views
 
@@ -125,6 +158,8 @@ class Consensus:
         """
         office, replica = self._office, self.replica
         if office is None:
+            if not self.members.votes:
+                return math.inf
             deadline_s = replica.campaign_due_s
             if self._election.is_asking:
                 return max(deadline_s, self._election.waits_until_s(replica.term))
@@ -161,6 +196,7 @@ class Consensus:
         with self.replica.entered():
             index = self.replica.last_index + 1
             self.replica.log.add(command, index, self.replica.term)
+            self._note_members()
             self._office.replicate(heartbeat=False)
         return index
 
@@ -181,6 +217,10 @@ class Consensus:
         if self._office is not None:
             with self.replica.entered():
                 self._office.link_up(peer)
+
+    def is_linked(self, peer: str) -> bool:
+        """Whether there is a connection to it."""
+        return peer in self._linked
 
     def link_down(self, peer: str) -> None:
         self._linked.discard(peer)
@@ -255,7 +295,8 @@ class Consensus:
             self.offices += 1
             self._office = Leadership(
                 replica=self.replica,
-                peers=self.peers,
+                peers=self.members.others,
+                voters=self.members.other_voters,
                 linked=self._linked,
                 options=self._options,
                 numbers=self._numbers,
@@ -265,11 +306,13 @@ class Consensus:
             )
 
     def may_campaign(self) -> bool:
+        if not self.members.votes:
+            return False
         move = self._election.next_move(self._clock.monotonic(), self.replica.term)
         if move is Move.ASK:
             _, index, term = self.replica.log[-1]
             request = wire.PreVoteRequest(self.replica.term, index, term)
-            self._held.extend((peer, request) for peer in self.peers)
+            self._held.extend((peer, request) for peer in self.members.other_voters)
         return move is Move.CAMPAIGN
 
     def replicate(self) -> None:
@@ -351,7 +394,7 @@ class Consensus:
         self._adopt(message.term)
 
     def _on_timeout_now(self, peer: str, message: wire.TimeoutNow) -> None:
-        if (message.term, peer) == (self.replica.term, self.replica.leader_id):
+        if self.members.votes and (message.term, peer) == (self.replica.term, self.replica.leader_id):
             self._election.order(message.term)
             self.replica.campaign_at(-math.inf)
             self.replica.tick()
@@ -399,6 +442,7 @@ class Consensus:
             replica.receive(peer, plain)
         finally:
             self._answering = self._matched_index = None
+        self._note_members()
 
     def _on_snapshot(self, peer: str, message: wire.Snapshot) -> None:
         if self._heard_leader(peer, message.term):
@@ -437,12 +481,15 @@ class Consensus:
         position = index - self.replica.first_index
         if position > 0:
             self.replica.log.deleteEntriesTo(position)
+            self.members.forget(index)
 
-    def install(self, boundary: tuple[Entry, Entry]) -> None:
+    def install(self, boundary: tuple[Entry, Entry], base: Membership | None = None) -> None:
         """The log is now the last two entries that a durable snapshot covers, and its state is the
-        machine's."""
+        machine's. `base`: the members that the snapshot has, if it has any."""
         index = boundary[1][1]
         if index <= self.replica.commit_index and mitigations.SNAPSHOT_GUARD in self._on:
             raise RaftBroken(f"a snapshot at {index} would undo commits up to {self.replica.commit_index}")
         self.replica.log.rebase(boundary)
+        self.members.restart(base or self.members.base)
+        self._note_members()
         self.replica.commit_index = self.replica.applied_index = index

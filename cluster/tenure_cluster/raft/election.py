@@ -71,6 +71,10 @@ class Election:
         self._voters_term = -1
         self._ordered_term: int | None = None
 
+    def set_voters(self, peers: Collection[str]) -> None:
+        """Who the other voters are now."""
+        self._peers = frozenset(peers)
+
     def _is_majority(self, others: int) -> bool:
         return (others + 1) * 2 > len(self._peers) + 1
 

@@ -4,9 +4,10 @@ The package is a plain Raft with many defects, every one of which can be closed 
 itself through mangled private names, so a subclass can override them, and it looks its clock, randomness
 and journal up in module globals. What it still does here: terms and votes, the log-matching check of a
 follower, the commit rule of a leader, stepping down. What it no longer does: transport, journal,
-replication, snapshots, applying, forwarding, membership, pickling. Defects are named S1, L3 … as in
-DEFECTS.md; every override and every use of a private name below says which of them it closes. Because all
-this depends on the text of the package, `verify_package` refuses any other text than the one audited.
+replication, snapshots, applying, forwarding, pickling, membership (it is told whom to count). Defects are
+named S1, L3 … as in DEFECTS.md; every override and every use of a private name below says which of them it
+closes. Because all this depends on the text of the package, `verify_package` refuses any other text than the
+one audited.
 
 `Replica` is a translation only. What is decided about messages before the package sees them stands in
 consensus.py.
@@ -16,7 +17,7 @@ import functools
 import hashlib
 import math
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -203,7 +204,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         self.term_unsynced = False
         self._owner = owner
         self._whole_tick_s = self._quorum_until_s = -math.inf
-        self._members = {peer: _Member(peer) for peer in peers}
+        self._nodes = {peer: _Member(peer) for peer in peers}
         conf = SyncObjConf(
             autoTick=False,
             raftMinTimeout=options.election_timeout_min_ms / 1000,
@@ -226,7 +227,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
             onStateChanged=lambda old, new: owner.on_role(_ROLES[old], _ROLES[new]),
         )
         with self.entered():  # the constructor reads clock, randomness and journal from the module globals
-            super().__init__(_Member(node_id), self._members.values(), conf, transport=_Port(owner))
+            super().__init__(_Member(node_id), self._nodes.values(), conf, transport=_Port(owner))
         # S5, S7, D7, D9, L5.
         self._SyncObj__serializer = _Unreachable("the serializer")
 
@@ -266,7 +267,7 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         raise RaftBroken("the apply of the package was reached")
 
     def _SyncObj__changeCluster(self, request: object) -> bool:  # noqa: N802
-        """S8, S16: membership is static."""
+        """S8, S16: `set_members` instead."""
         raise RaftBroken("the membership change of the package was reached")
 
     def _SyncObj__setCurrentTerm(self, term: int, voted_for: str | None) -> None:  # noqa: N802
@@ -295,7 +296,8 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
 
     def _followed_until_s(self) -> float:
         """L4: when a leader steps down if nobody answers any more."""
-        heard = sorted(self._SyncObj__lastResponseTime.values(), reverse=True)
+        answers = self._SyncObj__lastResponseTime
+        heard = sorted((answers[node] for node in self._SyncObj__otherNodes if node in answers), reverse=True)
         if not heard:
             return math.inf
         until_s: float = heard[(len(heard) - 1) // 2] + self.conf.leaderFallbackTimeout
@@ -306,10 +308,39 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         """Role, leader and term as the package has them; of use only to see that one has changed."""
         return self._SyncObj__raftState, self._SyncObj__raftLeader, self._SyncObj__raftCurrentTerm
 
+    def _node(self, name: str) -> _Member:
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = _Member(name)
+        return node
+
+    def set_members(self, voters: Iterable[str], learners: Iterable[str]) -> None:
+        """S8, S16: who else there is, whenever an entry of the log says so or is cut off. The package counts
+        the voters in its majorities; learners are to it what it calls read-only nodes, of which it keeps the
+        same books and which it counts in nothing.
+        """
+        others, passive = ({self._node(name) for name in names} for names in (voters, learners))
+        self._SyncObj__otherNodes, self._SyncObj__readonlyNodes = others, passive
+        if not self.is_leader:
+            return
+        now_s = self.clock.monotonic()
+        for node in others | passive:
+            self._SyncObj__raftNextIndex.setdefault(node, self.last_index + 1)
+            self._SyncObj__raftMatchIndex.setdefault(node, 0)
+            self._SyncObj__lastResponseTime.setdefault(node, now_s)
+        for books in (
+            self._SyncObj__raftNextIndex,
+            self._SyncObj__raftMatchIndex,
+            self._SyncObj__lastResponseTime,
+        ):
+            for node in [node for node in books if node not in others and node not in passive]:
+                del books[node]
+        self._quorum_until_s = self._followed_until_s()
+
     def receive(self, peer: str, message: dict[str, Any]) -> None:
-        """Hand a message to the package. X2-X4: only known members, only the shapes that consensus.py
-        makes."""
-        self._SyncObj__onMessageReceived(self._members[peer], message)
+        """Hand a message to the package. X2-X4: only from whom the transport admits, only the shapes that
+        consensus.py makes. One that is no member here may be one elsewhere: this node may be behind."""
+        self._SyncObj__onMessageReceived(self._node(peer), message)
 
     @property
     def log(self) -> Journal:
@@ -380,13 +411,13 @@ class Replica(syncobj.SyncObj):  # type: ignore[misc]
         return log[index - log[0][1]]
 
     def match_index(self, peer: str) -> int:
-        index: int = self._SyncObj__raftMatchIndex.get(self._members[peer], 0)
+        index: int = self._SyncObj__raftMatchIndex.get(self._node(peer), 0)
         return index
 
     def heard_at(self, peer: str, sent_s: float) -> None:
         """1.4: evidence of a quorum counts from when the answered question was sent, not from when an
         answer came."""
-        self._SyncObj__lastResponseTime[self._members[peer]] = sent_s
+        self._SyncObj__lastResponseTime[self._node(peer)] = sent_s
 
     @property
     def campaign_due_s(self) -> float:

@@ -33,6 +33,7 @@ from tenure_cluster.raft import records
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.disk import Disk
 from tenure_cluster.raft.log import Entry, InconsistentLog, Log
+from tenure_cluster.raft.membership import ENTRY_TYPE, Members
 from tenure_cluster.raft.recovery import Repair, recover
 from tenure_cluster.raft.segment import HEADER_BYTES, JournalDamaged, SegmentHeader
 from tenure_cluster.raft.segments import JournalFailed, JournalStats, Segments
@@ -87,6 +88,8 @@ class Journal:
         self._restarted = False
         self._in_flight: SyncTicket | None = None
         self._durable_index = log.last_index or 0
+        self.members: Members | None = None
+        """Told of entries that say who the members are, when they come and when they are cut off."""
         self.repair = repair
         """What recovery took away, for the log of the node."""
 
@@ -171,6 +174,8 @@ class Journal:
         entry = (command, idx, term)
         self._log.add(entry)
         self._records.append(entry)
+        if command[:1] == ENTRY_TYPE and self.members is not None:
+            self.members.added(command, idx)
 
     def clear(self) -> None:
         """The log is empty; PySyncObj is about to add the two entries at the end of a snapshot."""
@@ -185,6 +190,8 @@ class Journal:
         self._log.cut(index, term_before)
         self._records.append((records.Kind.CUT, index, term_before))
         self._lower_durable(index - 1)
+        if self.members is not None:
+            self.members.cut(index - 1)
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
         """Forget the entries before this position, which must be covered by a durable snapshot."""

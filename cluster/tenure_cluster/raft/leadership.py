@@ -51,6 +51,7 @@ class Leadership:
         *,
         replica: Replica,
         peers: Iterable[str],
+        voters: Iterable[str],
         linked: Set[str],
         options: RaftOptions,
         numbers: Numbers,
@@ -61,29 +62,37 @@ class Leadership:
         self.commit_before = replica.commit_index
         self._replica = replica
         self._linked = linked
+        self.voters = frozenset(voters)
+        """Followers that count in majorities; the others are learners."""
+        self._options = options
         self._entry_bytes_max = options.entry_bytes_max
         self._numbers = numbers
         self._emit = emit
         self._source = source
         self._on = on
-        self.followers = {
-            peer: Progress(
-                replica.last_index + 1,
-                options.transfer_window_bytes,
-                mitigations.FLIGHT_FILTER in on,
-            )
-            for peer in peers
-        }
+        self.followers = {peer: self._progress() for peer in peers}
+
+    def _progress(self) -> Progress:
+        return Progress(
+            self._replica.last_index + 1,
+            self._options.transfer_window_bytes,
+            mitigations.FLIGHT_FILTER in self._on,
+        )
+
+    def set_members(self, peers: Iterable[str], voters: Iterable[str]) -> None:
+        """Other members follow from now on. Who has just become one is sent what it lacks."""
+        self.voters = frozenset(voters)
+        self.followers = {peer: self.followers.get(peer) or self._progress() for peer in peers}
 
     # -- evidence
 
     def answered(self) -> dict[str, int]:
-        """The number of the latest message that each follower has answered."""
-        return {peer: follower.answered_number for peer, follower in self.followers.items()}
+        """The number of the latest message that each follower with a vote has answered."""
+        return {peer: self.followers[peer].answered_number for peer in sorted(self.voters)}
 
     def followed_since_s(self, now_s: float) -> float:
         """The latest time at which a majority is known to have followed."""
-        times = sorted((follower.answered_sent_s for follower in self.followers.values()), reverse=True)
+        times = sorted((self.followers[peer].answered_sent_s for peer in self.voters), reverse=True)
         needed = (len(times) + 1) // 2
         return times[needed - 1] if needed else now_s
 
@@ -114,7 +123,9 @@ class Leadership:
 
     def link_up(self, peer: str) -> None:
         """Nothing is known about what went over the connection before this one."""
-        follower = self.followers[peer]
+        follower = self.followers.get(peer)
+        if follower is None:
+            return  # no member, or not yet
         follower.reconnected(self._numbers.last)
         self._feed(peer, follower, {}, heartbeat=True)
 
@@ -204,13 +215,15 @@ class Leadership:
         S3: answers of the stock engine carry no term, and one of an earlier office would be counted in this
         one.
         """
+        if peer not in self.followers:
+            return False  # it has been removed meanwhile
         known = self.followers[peer].answered(number)
         return (known and term == self._replica.term) or mitigations.TERM_TAGS not in self._on
 
     def tells_nothing_new(self, peer: str, message: wire.AppendReply) -> bool:
         """Whether an answer is merely evidence of being followed, and its follower lacks nothing."""
-        follower = self.followers[peer]
-        return (
+        follower = self.followers.get(peer)
+        return follower is not None and (
             message.ok
             and message.term == self._replica.term
             and message.next_index <= follower.match_index + 1

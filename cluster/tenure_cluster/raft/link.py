@@ -48,6 +48,10 @@ class DialledOwner(Protocol):
     def refused(self, peer: str, why: str) -> None:
         """The node that was dialled does not want this one."""
 
+    def told_removed(self, peer: str, why: str) -> None: ...
+
+    def told_members(self, peer: str, names: list[str], index: int) -> None: ...
+
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -58,14 +62,15 @@ class AcceptedOwner(Protocol):
     @property
     def frame_bytes_max(self) -> int: ...
 
-    @property
-    def incarnation(self) -> int: ...
+    def welcome(self) -> wire.Welcome: ...
 
     def admits(self, connection: "Accepted") -> bool: ...
 
     def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None: ...
 
     def log_stranger(self, address: str, why: str) -> None: ...
+
+    def is_removed(self, name: str) -> bool: ...
 
     def welcomed(self, connection: "Accepted") -> None: ...
 
@@ -178,7 +183,10 @@ class Dialled(Framed):
         elif isinstance(answer, wire.Refused):
             self._owner.refused(self.peer, answer.reason)
             self.fail(f"refused: {answer.reason}")
+            if answer.removed:
+                self._owner.told_removed(self.peer, answer.reason)
         elif not self.up:
+            self._owner.told_members(self.peer, answer.members, answer.members_index)
             self.up = self.was_welcomed = True
             self._ping()
             self._owner.link_changed(self)
@@ -219,6 +227,13 @@ class Dialled(Framed):
     def outbox_bytes(self) -> int:
         buffered = 0 if self.transport is None else self.transport.get_write_buffer_size()
         return buffered + self._unwritten_bytes
+
+    def close(self) -> None:
+        """Close it when all that was written has left."""
+        self._given_up = True
+        self.flush()
+        if self.transport is not None:
+            self.transport.close()
 
     def fail(self, why: str) -> None:
         if self.is_open:
@@ -292,13 +307,13 @@ class Accepted(Framed):
         reason = self._owner.why_refuse(hello, self.transport)
         if reason is not None:
             self._owner.log_stranger(self.address, reason)
-            self.transport.write(frame(wire.Refused(reason)))
+            self.transport.write(frame(wire.Refused(reason, self._owner.is_removed(hello.node_id))))
             self._aborted = True
             self.transport.close()
             return
         self.greeting = hello
         self.frame_bytes_max = self._owner.frame_bytes_max
-        self.transport.write(frame(wire.Welcome(self._owner.incarnation)))
+        self.transport.write(frame(self._owner.welcome()))
         self._watch()
         self._owner.welcomed(self)
 

@@ -7,18 +7,20 @@ from functools import partial
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import mitigations
+from tenure_cluster.raft.changes import Done as ChangeDone
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.consensus import Consensus
 from tenure_cluster.raft.disk import Disk
 from tenure_cluster.raft.engine import verify_package
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
-from tenure_cluster.raft.members_file import check_members
+from tenure_cluster.raft.members_file import check_members, first_members, remember_removal
+from tenure_cluster.raft.membership import Change, Members, Membership, bootstrap, of_snapshot
 from tenure_cluster.raft.peer_tls import PeerTls
 from tenure_cluster.raft.proposals import Done, DoneAll
 from tenure_cluster.raft.pump import Pump
 from tenure_cluster.raft.snapshot_export import SnapshotExport, export
-from tenure_cluster.raft.snapshot_file import SnapshotStore
+from tenure_cluster.raft.snapshot_file import SnapshotInfo, SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews
 from tenure_cluster.raft.transfer import Done as TransferDone
 from tenure_cluster.raft.transfer import Transferred
@@ -43,9 +45,10 @@ class Raft:
 
     `on`: the mitigations (mitigations.py); only tests leave some out. `tls`: without it peers are believed
     who they say they are. `knows`: the highest number of what `machine` can apply and the version of the
-    program, which peers are told. `on_fatal` is called once if this
-    node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold. Nothing
-    leaves the node after that.
+    program, which peers are told. `joins`: at its first start it knows of no members, until a leader that has
+    made it one says so; `address`: where peers are to dial it, which they are told. `on_fatal` is called once
+    if this node must stop: a sync failed, the state machine raised, or an invariant of Raft does not hold.
+    Nothing leaves the node after that.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Raft:
         on: frozenset[str] = mitigations.ALL,
         tls: PeerTls | None = None,
         knows: tuple[int, str] = (0, ""),
+        joins: bool = False,
+        address: str = "",
     ) -> None:
         if node_id not in members:
             raise ValueError(f"node {node_id!r} is not among the members {sorted(members)}")
@@ -74,6 +79,11 @@ class Raft:
         self.on_snapshot: Callable[[SnapshotNews], None] | None = None
         self.on_stage: Callable[[Stage, int], None] | None = None
         """Told how far entries have come, by their index; see types.Stage."""
+        self.on_removed: Callable[[str], None] | None = None
+        """Told once, and how it is known, that this node has been removed from the cluster: it must stop. It
+        will not start again with this data."""
+        self._joins = joins
+        self._members: Members | None = None
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._peers = {peer: address for peer, address in members.items() if peer != node_id}
@@ -84,10 +94,10 @@ class Raft:
         self._on = on
         self._stopping = False
         self.started_empty = False
-        """Whether it had no log and no vote when it started: a new member, or one that lost its data."""
+        """Whether it had no log and no vote when it started: one of the first members of a new cluster, or
+        one that lost its data. Who joins a cluster is none of these."""
         self._store = SnapshotStore(disk, cluster_id)
         self._pump = Pump(
-            peers=self._peers,
             disk=disk,
             store=self._store,
             clock=clock,
@@ -108,6 +118,7 @@ class Raft:
             user=self._pump,
             tls=tls,
             knows=knows,
+            address=address,
         )
 
     def hear_refusals(self, refused: Callable[[str, str], None]) -> None:
@@ -127,11 +138,10 @@ class Raft:
     async def start(self) -> None:
         """Recover from the disk, listen, dial.
 
-        Raises PackageNotAudited, MembersDiffer, JournalDamaged, SnapshotDamaged, OSError: nothing was
-        started then.
+        Raises PackageNotAudited, MembersDiffer, NodeRemoved, JournalDamaged, SnapshotDamaged, OSError:
+        nothing was started then.
         """
         verify_package()
-        members = [self._node_id, *self._peers]
         info = self._store.latest()
         journal = Journal.open(
             self._disk,
@@ -142,7 +152,7 @@ class Raft:
             snapshot=None if info is None else info.boundary,
         )
         try:
-            check_members(self._disk, members)
+            members = self._recover_members(journal, info)
         except BaseException:
             journal.close()
             raise
@@ -150,7 +160,7 @@ class Raft:
             self._machine.restore(self._store.chunks(info), info.index)
         consensus = Consensus(
             node_id=self._node_id,
-            peers=self._peers,
+            members=members,
             journal=journal,
             clock=self._clock,
             options=self._options,
@@ -158,7 +168,8 @@ class Raft:
             boundary=None if info is None else info.boundary,
             on=self._on,
         )
-        self.started_empty = consensus.replica.last_index <= 1 and consensus.replica.term == 0
+        empty = consensus.replica.last_index <= 1 and consensus.replica.term == 0
+        self.started_empty = empty and bool(members.current.members)
         journal.sync_now()
         consensus.synced()
         self._pump.begin(consensus, journal, self._transport)
@@ -169,6 +180,18 @@ class Raft:
             journal.close()
             raise
         self._pump.start()
+
+    def _recover_members(self, journal: Journal, info: SnapshotInfo | None) -> Members:
+        """As the snapshot and the log say; before they say anything, as at the first start."""
+        configured = [self._node_id, *self._peers]
+        first = first_members(self._disk, configured, joins=self._joins)
+        base = None if info is None else of_snapshot(info.members)
+        members = Members(self._node_id, base or bootstrap(first))
+        members.replay(journal[:])
+        if not members.current.index:
+            check_members(first, configured)
+        self._transport.set_bootstrap(first)
+        return members
 
     async def stop(self) -> None:
         """Stop in good order: answer what is under way if that is quick, hand the office over, close
@@ -301,8 +324,10 @@ class Raft:
         """Hand the office over to a member, or to the one that is furthest; see transfer.py. `done` is called
         exactly once, perhaps before this returns, after two maximum election timeouts at the latest: with
         Transferred once another node leads, else with NotLeader or TransferFailed."""
-        now_s = self._clock.monotonic()
-        self._pump.transfers.begin(self._consensus, self._transport.linked(), to, now_s, done)
+        now_s, linked = self._clock.monotonic(), self._transport.linked()
+        outdated = self._transport.outdated(linked)
+        able = [peer for peer in linked if peer not in outdated]
+        self._pump.orders.transfers.begin(self._consensus, able, to, now_s, done)
         self._pump.kick()
 
     async def hand_over(self, within_s: float) -> bool:
@@ -323,6 +348,34 @@ class Raft:
         """A durable snapshot of at least what is applied here now, to be read while the node goes on. Close
         it. Raises RaftError if none could be made."""
         return await export(self._store, self._disk, self._pump.snapshots)
+
+    # -- members
+
+    def change_members(self, change: Change, done: ChangeDone) -> None:
+        """Change who the members are, as a leader; see changes.py. `done` is called exactly once, perhaps
+        before this returns: with Changed once the change is committed, else with NotLeader, ChangeRefused or
+        ChangeUnknown."""
+        if self._stopping or self._pump.stopped:
+            self._pump.tell(done, NotLeader(None))
+            return
+        self._pump.orders.changes.begin(self._consensus, change, done)
+        self._pump.kick()
+
+    @property
+    def node_id(self) -> str:
+        return self._node_id
+
+    @property
+    def membership(self) -> Membership:
+        """The members that count for this node now."""
+        consensus = self._consensus
+        if consensus is None:
+            return bootstrap([self._node_id, *self._peers])
+        return consensus.members.current
+
+    def remember_removal(self, how: str) -> None:
+        """Have this node not start again with its data."""
+        remember_removal(self._disk, how)
 
     # -- peers
 
@@ -376,7 +429,9 @@ class Raft:
             commit_index=replica.commit_index,
             applied_index=replica.applied_index,
             last_index=replica.last_index,
-            match_index={} if office is None else {peer: replica.match_index(peer) for peer in self._peers},
+            match_index={}
+            if office is None
+            else {peer: replica.match_index(peer) for peer in consensus.members.others},
             connected=self._transport.linked(),
             quorum=now_s - contact_s < self._options.election_timeout_max_ms / 1000,
             queued=self._pump.proposals.queued,

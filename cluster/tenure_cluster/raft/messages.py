@@ -15,10 +15,15 @@ from typing import Annotated
 
 import msgspec
 
+from tenure_cluster.raft.membership import ENTRY_TYPE
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 PROTOCOL_VERSION = 1
+
+FEATURES = 1
+"""What this version says in its Hello."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,18 +50,31 @@ class Hello(_Message, frozen=True, tag=1):
     not say."""
     software: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The version of its program, for people."""
+    members_index: Natural = 0
+    """Of the entry that says so; 0 if the log has had none, and these are the bootstrap's."""
+    address: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    """Where the dialling node is dialled."""
+    joining: bool = False
+    """It knows of no members yet."""
+    features: Natural = 0
+    """1: it knows entries that say who the members are."""
 
 
 class Welcome(_Message, frozen=True, tag=2):
-    """The only answer that opens a link."""
+    """The only answer that opens a link. `members`: whom the answering node counts, by the entry at
+    `members_index`."""
 
     incarnation: Natural
+    members: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    members_index: Natural = 0
 
 
 class Refused(_Message, frozen=True, tag=3):
     """Why the link is not opened; the connection is closed after it."""
 
     reason: Annotated[str, msgspec.Meta(max_length=256)]
+    removed: bool = False
+    """The dialling node has been removed from the cluster, by an entry that is committed."""
 
 
 class Ping(_Message, frozen=True, tag=4):
@@ -213,8 +231,9 @@ def encode_entry(pairs: list[tuple[int, bytes]]) -> bytes:
 
 
 def decode_entry(command: bytes) -> list[tuple[int, bytes]]:
-    """The pairs of an entry; none for a no-op. Raises msgspec.DecodeError for anything else."""
-    if command == NO_OP:
+    """The pairs of an entry; none for a no-op, and for one that says who the members are. Raises
+    msgspec.DecodeError for anything else."""
+    if command == NO_OP or command[:1] == ENTRY_TYPE:
         return []
     if command[:1] != _REGULAR:
         raise msgspec.DecodeError(f"entry of unknown type {command[:1]!r}")
@@ -224,4 +243,4 @@ def decode_entry(command: bytes) -> list[tuple[int, bytes]]:
 def is_entry(command: bytes) -> bool:
     """Whether the type byte is one that this protocol knows; the others belong to features that are not
     used."""
-    return command == NO_OP or command[:1] == _REGULAR
+    return command == NO_OP or command[:1] in (_REGULAR, ENTRY_TYPE)

@@ -27,7 +27,7 @@ import asyncio
 import contextvars
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, ParamSpec, Protocol
 
 from tenure_cluster.raft import messages as wire
@@ -39,11 +39,12 @@ from tenure_cluster.raft.disk import Disk
 from tenure_cluster.raft.engine import RaftBroken
 from tenure_cluster.raft.journal import Journal
 from tenure_cluster.raft.link import frame
+from tenure_cluster.raft.membership import ENTRY_TYPE
+from tenure_cluster.raft.orders import Orders
 from tenure_cluster.raft.proposals import Proposals
 from tenure_cluster.raft.read_barrier import ReadBarrier, quorum_number
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.raft.snapshots import SnapshotNews, Snapshots
-from tenure_cluster.raft.transfer import Transfers
 from tenure_cluster.raft.transport import Transport
 from tenure_cluster.raft.types import NotExecuted, NotLeader, RaftOptions, Role, Stage, StateMachine
 
@@ -77,6 +78,7 @@ class Listener(Protocol):
     on_sync: Callable[[float], None] | None
     on_snapshot: Callable[[SnapshotNews], None] | None
     on_stage: Callable[[Stage, int], None] | None
+    on_removed: Callable[[str], None] | None
 
 
 class Pump:
@@ -85,7 +87,6 @@ class Pump:
     def __init__(
         self,
         *,
-        peers: Collection[str],
         disk: Disk,
         store: SnapshotStore,
         clock: Clock,
@@ -104,7 +105,6 @@ class Pump:
             entry_commands_max=options.entry_commands_max,
         )
         self.reads = ReadBarrier()
-        self.transfers = Transfers(options.election_timeout_max_ms / 1000, self.tell)
         self.snapshots = Snapshots(
             store=store,
             disk=disk,
@@ -114,6 +114,10 @@ class Pump:
             fail=self.fail,
             news=self._on_snapshot_news,
         )
+        timeout_s = options.election_timeout_max_ms / 1000
+        self.orders = Orders(timeout_s, self.snapshots, self.tell, self._removed_by)
+        self.removed = False
+        """This node is no member any more, and has said so."""
         self.drained: asyncio.Event | None = None
         """Set when there is no proposal left to answer; somebody who waits for that puts it here."""
         self.sync_ended: asyncio.Future[None] | None = None
@@ -121,7 +125,6 @@ class Pump:
         self.closing = False
         """No new round begins."""
         self.stopped = False
-        self._voters = len(peers) + 1
         self._disk = disk
         self._clock = clock
         self._machine = machine
@@ -156,6 +159,7 @@ class Pump:
         self._observed_s = self._clock.monotonic()
         self.consensus, self.journal, self._transport = consensus, journal, transport
         self.snapshots.consensus = consensus
+        self.orders.begin(consensus, transport)
 
     def start(self) -> None:
         """Run rounds."""
@@ -170,7 +174,7 @@ class Pump:
             self._timer.cancel()
         self.snapshots.stop()
         self.reads.fail(NotLeader(None))
-        self.transfers.fail(NotLeader(None))
+        self.orders.end(NotLeader(None))
         self.proposals.end_office(NotExecuted("shutting_down"))
         self._answer()
 
@@ -227,21 +231,22 @@ class Pump:
         self._note_office(consensus)
         consensus.tick()
         self._note_office(consensus)
-        self.transfers.advance(consensus, self._observed_s)
         appended = self._append(consensus)
+        appended = self.orders.advance(consensus, self._observed_s) or appended
+        self.orders.settle(consensus)
         self._begin_reads(consensus, before, appended)
         self._barrier(consensus)
         if self.stopped:
             return
         if not self.reads.idle and consensus.office is not None:
-            answered = quorum_number(consensus.office.answered(), self._voters)
+            answered = quorum_number(consensus.office.answered(), consensus.voter_count)
             self.reads.advance(answered, consensus.replica.applied_index)
         self._answer()
         self.snapshots.make_if_due()
-        takes = not self.proposals.appended and not self.transfers.holds
+        takes = not self.proposals.appended and not self.orders.transfers.holds
         if consensus.behind or (self.proposals.queued and takes):
             self.kick()
-        self._wake_by(min(consensus.due_s(), self.transfers.due_s))
+        self._wake_by(min(consensus.due_s(), self.orders.transfers.due_s))
 
     def _deliver(self, consensus: Consensus) -> None:
         if not self._inbound:
@@ -260,7 +265,7 @@ class Pump:
         """One entry of all that is queued, unless one is under way: then the next one grows meanwhile."""
         if not self.proposals.queued or consensus.office is None or self.proposals.appended:
             return False
-        if self.transfers.holds:
+        if self.orders.transfers.holds:
             return False
         taken = self.proposals.take()
         if taken is None:
@@ -391,7 +396,7 @@ class Pump:
         elif gap_s > self._options.election_timeout_min_ms / 2000:
             # L3: after a pause, read what the peers have sent meanwhile before any timer is looked at.
             self._loop.call_later(0.001, self.kick)
-        elif (due_s := min(consensus.due_s(), self.transfers.due_s)) < self._observed_s:
+        elif (due_s := min(consensus.due_s(), self.orders.transfers.due_s)) < self._observed_s:
             consensus.heartbeat(announce_only=True)
             self._turn()
             due_s = math.inf
@@ -422,6 +427,7 @@ class Pump:
                 self.proposals.end_office(NotExecuted("not_leader", replica.leader_id))
                 self.reads.fail(NotLeader(replica.leader_id))
                 self.snapshots.end_office()
+                self.orders.end_office(replica.leader_id)
             if office:
                 base_ms = max(self._machine.time_ms, self._last_stamp_ms(consensus))
                 stall_after_s = self._options.election_timeout_min_ms / 2000
@@ -431,7 +437,7 @@ class Pump:
         standing = replica.standing
         if standing != self._standing:
             self._standing = standing
-            self.transfers.standing_changed(consensus, office_ended=not office)
+            self.orders.transfers.standing_changed(consensus, office_ended=not office)
             if self._listener.on_role is not None:
                 self.tell(self._listener.on_role, replica.role, replica.leader_id, replica.term)
 
@@ -456,9 +462,14 @@ class Pump:
             raise RaftBroken(f"{len(results)} results for {len(pairs)} commands at {index}")
         self._tell_stage("applied", index)
         self.proposals.applied(index, term, results)
+        if command[:1] == ENTRY_TYPE:
+            assert self.consensus is not None
+            self.orders.applied(self.consensus, index, term)
         self.snapshots.entry_applied(len(command))
 
     def _on_snapshot_news(self, news: SnapshotNews) -> None:
+        if news == "installed" and self.consensus is not None:
+            self.orders.installed(self.consensus)
         if self._listener.on_snapshot is not None:
             self.tell(self._listener.on_snapshot, news)
 
@@ -491,6 +502,19 @@ class Pump:
         if self._listener.on_peer_message is not None and not self.stopped:
             self.tell(self._listener.on_peer_message, peer, epoch, body)
 
+    def on_removed(self, peer: str, why: str) -> None:
+        """A peer will not have this node: it is no member any more, by an entry that is committed there."""
+        self._removed(f"{peer} says: {why}")
+
+    def _removed_by(self, index: int) -> None:
+        self._removed(f"by entry {index}")
+
+    def _removed(self, how: str) -> None:
+        if not self.removed and not self.stopped:
+            self.removed = True
+            if self._listener.on_removed is not None:
+                self.tell(self._listener.on_removed, how)
+
     def on_gone(self, peer: str) -> None:
         # In order with the messages that came before.
         self._inbound.append((peer, None))
@@ -500,7 +524,7 @@ class Pump:
         if self.consensus is None or self.stopped:
             return
         if up:
-            self.transfers.link_up(peer)
+            self.orders.transfers.link_up(peer)
             self.consensus.link_up(peer)
             self._send(self.consensus.take_early())
         else:

@@ -111,16 +111,23 @@ class SnapshotStore:
         """
         return SnapshotReader(self._disk.open(info.name), info)
 
-    def writer(self, last: Entry, previous: Entry) -> "SnapshotWriter":
+    def writer(self, last: Entry, previous: Entry, members: tuple[object, ...] = ()) -> "SnapshotWriter":
         """For a new snapshot that covers the log up to ``last``; ``previous`` is the entry before that.
         Blocks."""
         self.latest()  # which removes unfinished files, so it has to come first
-        return SnapshotWriter(self._disk, SnapshotInfo(self._cluster_id, previous, last))
+        return SnapshotWriter(self._disk, SnapshotInfo(self._cluster_id, previous, last, members))
 
-    def save(self, last: Entry, previous: Entry, chunks: Iterable[bytes], done: SaveDone) -> "SnapshotSave":
+    def save(
+        self,
+        last: Entry,
+        previous: Entry,
+        chunks: Iterable[bytes],
+        done: SaveDone,
+        members: tuple[object, ...] = (),
+    ) -> "SnapshotSave":
         """Write a snapshot in the background: ``chunks`` is drawn on the loop, a slice at a time, the rest is
         bulk work of the disk. Ends with a call of ``done``, unless it is cancelled."""
-        return SnapshotSave(self, self._disk, self.writer(last, previous), iter(chunks), done)
+        return SnapshotSave(self, self._disk, self.writer(last, previous, members), iter(chunks), done)
 
     def receiver(self, size: int) -> "SnapshotReceiver":
         """For a snapshot of ``size`` bytes that another node sends."""

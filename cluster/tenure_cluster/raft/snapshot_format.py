@@ -49,7 +49,8 @@ class SnapshotInfo:
     cluster_id: str
     previous: Entry
     last: Entry
-    members: tuple[str, ...] = ()
+    members: tuple[object, ...] = ()
+    """As membership.py packs them; nothing if no entry has changed them yet."""
     size: int = 0
     """Bytes of the whole file."""
 

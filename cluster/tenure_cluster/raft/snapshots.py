@@ -20,12 +20,13 @@ then cancelled: it is older.
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Literal, TypeAlias
 
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.consensus import Consensus
 from tenure_cluster.raft.disk import Disk
+from tenure_cluster.raft.membership import for_snapshot, of_snapshot
 from tenure_cluster.raft.snapshot_file import (
     SnapshotDamaged,
     SnapshotInfo,
@@ -162,7 +163,11 @@ class Snapshots:
         self._news("begun")
         try:
             self._save = self._store.save(
-                replica.entry(index), replica.entry(index - 1), self._machine.snapshot(), self._saved
+                replica.entry(index),
+                replica.entry(index - 1),
+                self._machine.snapshot(),
+                self._saved,
+                for_snapshot(self._consensus().members.at(index)),
             )
         except OSError as error:
             self._save_failed(error)
@@ -289,6 +294,11 @@ class Snapshots:
             # Behind a read that may still be under way.
             self._disk.run_bulk(transfer.reader.close, lambda error: None)
 
+    def keep_only(self, followers: Collection[str]) -> None:
+        """Others are members no more, and are sent nothing."""
+        for peer in [peer for peer in self._outgoing if peer not in followers]:
+            self._drop_outgoing(peer)
+
     def end_office(self) -> None:
         """This node does not lead any more."""
         for peer in list(self._outgoing):
@@ -366,7 +376,7 @@ class Snapshots:
                 self._save.cancel()
                 self._save = None
             self._machine.restore(self._store.chunks(info), info.index)
-            consensus.install(info.boundary)
+            consensus.install(info.boundary, of_snapshot(info.members))
             self._entries = self._bytes = 0
             self.installed += 1
             self._news("installed")

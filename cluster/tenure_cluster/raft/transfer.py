@@ -111,6 +111,8 @@ class Transfers:
                     else f"{order.target} was not up to date within {self._timeout_s:g} s"
                 )
             )
+        elif office is not None and order.target not in office.voters:
+            self._end(TransferFailed(f"{order.target} has been removed meanwhile"))
         elif office is not None and not order.told and not order.left:
             last = consensus.replica.last_index
             level = office.followers[order.target].match_index >= last
@@ -148,9 +150,11 @@ class Transfers:
 def _why_not(office: Leadership, linked: list[str], to: str | None) -> TransferFailed | None:
     if to is not None and to not in office.followers:
         return NoSuchMember(f"{to!r} is not another member of this cluster")
+    if to is not None and to not in office.voters:
+        return TransferFailed(f"{to} is a learner: it has not caught up yet")
     if to is not None and to not in linked:
         return TransferFailed(f"there is no link to {to}")
-    if not any(peer in linked for peer in office.followers):
+    if not any(peer in linked for peer in office.voters):
         return TransferFailed("there is no link to any follower")
     return None
 
@@ -162,4 +166,4 @@ def _furthest(office: Leadership, linked: list[str], since_s: float) -> str:
         follower = office.followers[peer]
         return follower.answered_sent_s >= since_s, follower.mode is Mode.STREAM, follower.match_index
 
-    return max(sorted(peer for peer in office.followers if peer in linked), key=rank)
+    return max(sorted(peer for peer in office.voters if peer in linked), key=rank)

@@ -23,13 +23,16 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from tenure_cluster.raft import membership
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
+from tenure_cluster.raft.membership import MemberInfo, Membership
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
+from tenure_cluster.raft.vouching import Vouching
 from tenure_cluster.tls_listener import TlsListener, why_refused
 
 logger = logging.getLogger(__name__)
@@ -66,12 +69,16 @@ class TransportUser(Protocol):
     def on_linked(self, peer: str, up: bool) -> None:
         """The connection that this node dialled, on which it sends."""
 
+    def on_removed(self, peer: str, why: str) -> None:
+        """A peer refuses links of this node, since it has been removed from the cluster."""
+
     def on_gone(self, peer: str) -> None:
         """The connection on which this peer sent has been closed by the other side."""
 
 
 class Transport:
-    """The links of one member. `peers`: where to dial each other member."""
+    """The links of one member. `peers`: where the configuration says that each other member is dialled;
+    `address`: where this node is dialled."""
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class Transport:
         user: TransportUser,
         tls: PeerTls | None = None,
         knows: tuple[int, str] = (0, ""),
+        address: str = "",
     ) -> None:
         self._knows = knows
         self.user = user
@@ -95,8 +103,19 @@ class Transport:
         self.accepted: dict[Accepted, None] = {}
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._members = sorted([node_id, *peers])
-        self._peers = {peer: split_address(address) for peer, address in peers.items()}
+        self._configured = {peer: split_address(where) for peer, where in peers.items()}
+        self._bootstrap = sorted([node_id, *peers])
+        self._address = address
+        self._current = membership.bootstrap(self._bootstrap)
+        self._removed: frozenset[str] = frozenset()
+        self._peers = dict(self._configured)
+        """Whom to dial, and where."""
+        self._known = frozenset(self._configured)
+        """Those of them that are members by this node's log, or by its configuration if it knows of none."""
+        self.strangers_need_a_word = tls is not None
+        self._vouching = Vouching()
+        self._guests: dict[str, wire.Hello] = {}
+        """The others: known members say that they are ones."""
         self._listen = split_address(listen)
         self._clock = clock
         self._links: dict[str, Dialled] = {}
@@ -109,7 +128,8 @@ class Transport:
         self.on_refused: Callable[[str, str], None] | None = None
         self._epoch = int(clock.random() * (1 << 40))
         """Of the last connection dialled. No other life of this node has had one of the same number."""
-        self._diallers: list[asyncio.Task[None]] = []
+        self._diallers: dict[str, asyncio.Task[None]] = {}
+        self._started = False
         self._wake: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | TlsListener | None = None
         self._tls = tls
@@ -136,9 +156,8 @@ class Transport:
                 on_refused=self.log_stranger,
             )
             await self._server.listen(host, port)
-        for peer in self._peers:
-            self._wake[peer] = asyncio.Event()
-            self._diallers.append(loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}"))
+        self._started = True
+        self._dial_all()
 
     async def stop(self) -> None:
         """Flush what has been written and close all connections. Idempotent."""
@@ -168,10 +187,11 @@ class Transport:
             connection.abort()
 
     async def _end(self) -> None:
-        for task in self._diallers:
-            task.cancel()
-        await asyncio.gather(*self._diallers, return_exceptions=True)
+        diallers = list(self._diallers.values())
         self._diallers.clear()
+        for task in diallers:
+            task.cancel()
+        await asyncio.gather(*diallers, return_exceptions=True)
         for connection in list(self.accepted):
             connection.abort()
         if self._server is not None:
@@ -185,6 +205,88 @@ class Transport:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    # -- members
+
+    def set_bootstrap(self, names: Sequence[str]) -> None:
+        """The members before any entry of the log said who they are, if they are others than the configured
+        ones; none if this node has joined later. Before the start."""
+        self._bootstrap = sorted(names)
+        self._current = membership.bootstrap(names)
+
+    def set_members(self, current: Membership, committed: Membership) -> None:
+        """Keep links to the members of both: of the entry that counts, and of the latest that is committed.
+        Nobody else is dialled but who greets from ahead of this node's log; who has been removed is let in no
+        more."""
+        self._current, self._removed = current, frozenset(committed.removed)
+        known = {member.id: member for of in (committed, current) for member in of.members}
+        peers: dict[str, tuple[str, int]] = {} if known else dict(self._configured)
+        self._guests = {
+            name: hello
+            for name, hello in self._guests.items()
+            if name not in known and name not in self._removed and self._is_taken_for_one(hello)
+        }
+        self._known = frozenset(known or self._configured)
+        self._vouching.keep(self._known)
+        for name, member in known.items():
+            where = self._where(member, self._greetings.get(name))
+            if name != self._node_id and name not in self._removed and where is not None:
+                peers[name] = where
+        for name, hello in self._guests.items():
+            if (place := _where_it_says(hello)) is not None:
+                peers[name] = place
+        self._set_peers(peers)
+        for connection in [c for peer, c in self._inbound.items() if peer in self._removed]:
+            connection.abort()
+
+    def _where(self, member: MemberInfo, greeting: wire.Hello | None) -> tuple[str, int] | None:
+        """Where a member is dialled: as an entry of the log says, else as configured, else as it says."""
+        if member.peer:
+            return split_address(member.peer)
+        return self._configured.get(member.id) or _where_it_says(greeting)
+
+    def _set_peers(self, peers: dict[str, tuple[str, int]]) -> None:
+        before, self._peers = self._peers, peers
+        for peer, where in before.items():
+            if peers.get(peer) == where:
+                continue
+            link = self._links.get(peer)
+            if peer not in peers and (dialler := self._diallers.pop(peer, None)) is not None:
+                dialler.cancel()
+            if link is not None:
+                # What has been written may be the answer for which a removed node waits.
+                link.close()
+        if self._started and not self._stopped:
+            self._dial_all()
+
+    def _dial_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        for peer in self._peers:
+            if peer not in self._diallers:
+                self._wake[peer] = asyncio.Event()
+                self._diallers[peer] = loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}")
+
+    def outdated(self, names: Iterable[str]) -> list[str]:
+        """Which of these have greeted as a version that does not know entries about members."""
+        greetings = self._greetings
+        return [name for name in names if name in greetings and not greetings[name].features]
+
+    def is_removed(self, name: str) -> bool:
+        """Whether a node has been removed from the cluster, by an entry that is committed."""
+        return name in self._removed
+
+    def told_members(self, peer: str, names: list[str], index: int) -> None:
+        """Whom a peer counts, by its answer to a greeting."""
+        if peer in self._known:
+            self._vouching.told(peer, names, index)
+
+    def welcome(self) -> wire.Welcome:
+        return wire.Welcome(self.incarnation, self._current.names, self._current.index)
+
+    def told_removed(self, peer: str, why: str) -> None:
+        """A peer says that this node has been."""
+        if not self._stopped:
+            self.user.on_removed(peer, why)
 
     # -- dialling
 
@@ -252,8 +354,12 @@ class Transport:
             peer,
             self.incarnation,
             epoch,
-            self._members,
+            self._current.names,
             *self._knows,
+            self._current.index,
+            self._address,
+            not self._current.members,
+            wire.FEATURES,
         )
 
     def told_by(self, peer: str) -> tuple[int, str] | None:
@@ -319,11 +425,8 @@ class Transport:
             return f"protocol version {hello.version}, this node speaks {wire.PROTOCOL_VERSION}"
         if hello.cluster_id != self._cluster_id:
             return f"{OTHER_CLUSTER}{hello.cluster_id!r}, this node is of {self._cluster_id!r}"
-        if hello.node_id not in self._peers:
-            return f"{hello.node_id!r} is not another member of this cluster"
-        if hello.members != self._members:
-            # Another list of members is another majority.
-            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._members)}"
+        if (reason := self._why_no_member(hello)) is not None:
+            return reason
         if hello.to != self._node_id:
             return f"meant for {hello.to!r}, this is {self._node_id!r}"
         if hello.incarnation in self._doubles.get(hello.node_id, ()):
@@ -332,6 +435,38 @@ class Transport:
         if known is not None and known.incarnation == hello.incarnation and known.epoch >= hello.epoch:
             return f"connection {hello.epoch} is not younger than {known.epoch}"
         return None
+
+    def _why_no_member(self, hello: wire.Hello) -> str | None:
+        """Why it can't be that this node and that one are of one cluster, as far as both know."""
+        name, current = hello.node_id, self._current
+        if name in self._removed:
+            return f"{name!r} has been removed from this cluster"
+        if name == self._node_id:
+            return f"{name!r} is not another member of this cluster, but this node's own name"
+        if name not in self._known and not self._is_taken_for_one(hello):
+            if hello.members_index > current.index:
+                self._ask_about_strangers()
+            return f"{name!r} is not another member of this cluster"
+        member = current.get(name)
+        if hello.joining and member is not None and member.voter:
+            return f"{name!r} is a voter and has lost its data: replace it by a node with another name"
+        first = hello.members_index == 0 and not hello.joining
+        if first and self._bootstrap and hello.members != self._bootstrap:
+            # Another list of members to begin with is another majority.
+            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._bootstrap)}"
+        return None
+
+    def _is_taken_for_one(self, hello: wire.Hello) -> bool:
+        """Whether somebody of whom this node's log says nothing is taken for a member. Without TLS nothing is
+        lost by believing it, for it could as well claim a member's name."""
+        if self.strangers_need_a_word:
+            return self._vouching.vouches(hello.node_id, self._current.index)
+        return hello.members_index > self._current.index or not self._current.members
+
+    def _ask_about_strangers(self) -> None:
+        peer = self._vouching.whom_to_ask(self._known & self._links.keys(), self._clock.monotonic())
+        if peer is not None:
+            self._links[peer].close()
 
     def log_stranger(self, address: str, why: str) -> None:
         host = address.rpartition(":")[0]
@@ -347,13 +482,19 @@ class Transport:
         peer = connection.greeting.node_id
         self._note_life(connection, connection.greeting)
         old = self._inbound.get(peer)
+        greeting = connection.greeting
+        self.told_members(peer, greeting.members, greeting.members_index)
+        where = _where_it_says(greeting)
+        if peer not in self._peers and where is not None:
+            self._guests[peer] = connection.greeting
+            self._set_peers({**self._peers, peer: where})
         self._inbound[peer] = connection
         self._greetings[peer] = connection.greeting
         if old is not None:
             old.abort()
         if self._paused and connection.transport is not None:
             connection.transport.pause_reading()
-        if peer not in self._links:
+        if peer not in self._links and peer in self._wake:
             self._wake[peer].set()
 
     def _note_life(self, connection: Accepted, greeting: wire.Hello) -> None:
@@ -407,6 +548,13 @@ class Transport:
                     connection.transport.pause_reading()
                 else:
                     connection.transport.resume_reading()
+
+
+def _where_it_says(hello: wire.Hello | None) -> tuple[str, int] | None:
+    try:
+        return None if hello is None else split_address(hello.address)
+    except ValueError:
+        return None
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -44,6 +44,7 @@ READS: Final = frozenset(
 _ALWAYS_IDEMPOTENT: Final = (
     READS
     | {"renew", "release", "abandon", "handover", "park", "unpark", "resize"}
+    | {"add_member", "remove_member"}
     | {"entrust", "replace_secret", "revoke_credential", "set_quota", "reset_quota", "note_audit"}
 )
 

@@ -92,6 +92,18 @@ class AuditOffice:
         nobody knows."""
         return await self._tell(NoteAuditRequest(notes=[note]))
 
+    async def done(self, note: AuditNote) -> None:
+        """Something has been done that is no entry of the state: have it recorded, now if that is possible,
+        else as soon as it is."""
+        if not self._settings.records_max:
+            return
+        recorded = False
+        try:
+            recorded = not isinstance(await self.record(note), Problem)
+        finally:
+            if not recorded:
+                self._add(note)
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:

@@ -28,6 +28,7 @@ from tenure_cluster.service.backup_format import (
 )
 from tenure_cluster.service.backup_messages import BackupPointReply, BackupPointRequest
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.members import MembersView
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.requests import Request
 from tenure_cluster.settings import Config
@@ -61,6 +62,7 @@ class Backups:
         self._config = config
         self._calls = calls
         self._raft = raft
+        self._members = MembersView(raft, config.node_id, config.members)
         self._replica = replica
         self._wall_ms = wall_ms
         self._open = 0
@@ -111,7 +113,7 @@ class Backups:
 
     async def _header(self, export: SnapshotExport) -> BackupHeader:
         info = export.info
-        members = self._config.members
+        members = self._members.all()
         return BackupHeader(
             cluster_id=info.cluster_id,
             node_id=self._config.node_id,

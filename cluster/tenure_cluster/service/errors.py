@@ -47,6 +47,8 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "held": (409, "The key is held"),
     "deadlock": (409, "Waiting would close a cycle"),
     "mode_conflict": (409, "The key is in use in another mode"),
+    "member_exists": (409, "The name or address is taken"),
+    "change_refused": (409, "The members can't be changed so now"),
     "not_transferred": (409, "The leader keeps its office"),
     "lost": (410, "The lease is over"),
     "session_expired": (410, "The session has expired"),

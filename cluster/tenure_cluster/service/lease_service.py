@@ -30,11 +30,14 @@ from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
 from tenure_cluster.service.audit import AuditOffice
+from tenure_cluster.service.changing_members import note_of
+from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
 from tenure_cluster.service.deadlines import Deadlines
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
 from tenure_cluster.service.frames import Answered, Frame, FrameOffice
 from tenure_cluster.service.leadership import Leadership
+from tenure_cluster.service.members import MembersView
 from tenure_cluster.service.nodes import Nodes
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
@@ -121,7 +124,8 @@ class LeaseService:
         self._on_crash = on_crash
         self.admission = Admission(config.admission)
         self.leadership = Leadership(raft, config.calls.leader_waiters_max)
-        self.versions = Versions(raft, config.node_id, lambda: config.members, kept_versions)
+        self.members = MembersView(raft, config.node_id, config.members)
+        self.versions = Versions(raft, config.node_id, self.members.all, kept_versions)
         self.proposer = Proposer(raft, mint, wall_ms, self.versions.refusal)
         self.polls = Polls(raft, replica, self.proposer, self.admission)
         self.reader = Reader(raft, replica, self.proposer, on_crash)
@@ -136,9 +140,8 @@ class LeaseService:
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
         self._free_bytes = free_bytes
-        self._nodes = Nodes(raft, config.node_id, config.members, lambda: self._describe(wall_ms()))
+        self._nodes = Nodes(raft, config.node_id, self.members.all, lambda: self._describe(wall_ms()))
         self.forwarding.on_description = self._nodes.on_message
-        self._others = [member.http for name, member in config.members.items() if name != config.node_id]
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
         self.audit = AuditOffice(
@@ -210,7 +213,7 @@ class LeaseService:
         """
         refusal = self._refusal(request)
         if refusal is None and operation not in OPERATIONS:
-            refusal = self.versions.refusal(BASE + 1)  # an older leader would not understand the question
+            refusal = self._not_understood(operation)
         if refusal is not None:
             return refusal
         if getattr(request, "consistency", "") == "stale":
@@ -225,6 +228,8 @@ class LeaseService:
             self.polls.drop(ask, left=True)
             self._give_up(ask)
             raise
+        if (note := note_of(ask, outcome)) is not None:
+            await self.audit.done(note)
         return outcome
 
     async def batch(
@@ -350,7 +355,7 @@ class LeaseService:
         status = self._raft.status()
         leads = status.role == "leader"
         members = []
-        for member_id, member in self._config.members.items():
+        for member_id, member in self.members.all().items():
             match: int | None = None
             if leads:
                 match = (
@@ -369,6 +374,7 @@ class LeaseService:
                     peer=member.peer,
                     match_index=match,
                     lag=None if match is None else max(0, status.last_index - match),
+                    voter=self.members.is_voter(member_id),
                 )
             )
         return ClusterReply(
@@ -426,16 +432,13 @@ class LeaseService:
     @property
     def elsewhere(self) -> Sequence[str]:
         """URLs of the other nodes' fronts, the leader's first."""
-        url = self.leader_url
-        return (
-            [url, *(other for other in self._others if other != url)] if url in self._others else self._others
-        )
+        url, others = self.leader_url, self.members.others()
+        return [url, *(other for other in others if other != url)] if url in others else others
 
     @property
     def leader_url(self) -> str | None:
         """URL of the leader's front, as far as this node knows."""
-        leader = self._config.members.get(self._raft.leader_id or "")
-        return leader.http if leader is not None else None
+        return self.members.http(self._raft.leader_id)
 
     # One call
 
@@ -443,6 +446,14 @@ class LeaseService:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
         return check(request, self._config.leases)
+
+    def _not_understood(self, operation: str) -> Problem | None:
+        """An older leader would not understand the question. For one about the cluster itself no other node's
+        version matters."""
+        leader = self._raft.leader_id
+        if operation in CLUSTER_OPERATIONS and leader is not None:
+            return self.versions.refusal(BASE + 1, [leader])
+        return self.versions.refusal(BASE + 1)
 
     def _batch_refusal(self, position: int, operation: str, request: Request) -> Problem | None:
         if operation not in BATCH_OPERATIONS:

@@ -30,9 +30,13 @@ class Nodes:
     """Asks and answers. One for each node."""
 
     def __init__(
-        self, raft: Raft, node_id: str, members: Mapping[str, Member], own: Callable[[], OwnBody]
+        self,
+        raft: Raft,
+        node_id: str,
+        members: Callable[[], Mapping[str, Member]],
+        own: Callable[[], OwnBody],
     ) -> None:
-        """`own` describes this node, without waiting for anything."""
+        """`members` are those of the moment; `own` describes this node, without waiting for anything."""
         self._raft = raft
         self._node_id = node_id
         self._members = members
@@ -72,7 +76,7 @@ class Nodes:
     async def _ask_all(self) -> NodesReply:
         loop = asyncio.get_running_loop()
         asked: dict[int, tuple[str, asyncio.Future[OwnBody]]] = {}
-        for peer in self._members:
+        for peer in self._members():
             self._number += 1
             if peer == self._node_id:
                 continue
@@ -105,6 +109,6 @@ class Nodes:
                 lag=None if head is None or own is None else max(0, head - own.last_index),
                 about=msgspec.UNSET if own is None else own,
             )
-            for name, member in self._members.items()
+            for name, member in self._members().items()
         ]
         return NodesReply(node=self._node_id, leader=leader, term=status.term, nodes=nodes)

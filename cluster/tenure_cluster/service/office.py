@@ -11,6 +11,8 @@ from tenure_cluster.raft import Raft
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask, Done, NoAnswer, Outcome
+from tenure_cluster.service.changing_members import change_members
+from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.handing_over import transfer
 from tenure_cluster.service.polls import Polls
@@ -41,8 +43,8 @@ class Office:
     def execute(self, ask: Ask, done: Done) -> None:
         """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
-        if operation == "transfer":
-            transfer(self._raft, ask, done)
+        if operation in CLUSTER_OPERATIONS:
+            (transfer if operation == "transfer" else change_members)(self._raft, ask, done)
             return
         if (exceeded := self._quotas.refusal(ask)) is not None:
             done(exceeded)

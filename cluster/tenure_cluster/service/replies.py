@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from tenure_cluster.service.audit_messages import AuditReply, NotedReply
 from tenure_cluster.service.backup_messages import BackupPointReply
-from tenure_cluster.service.cluster_replies import TransferredReply
+from tenure_cluster.service.cluster_replies import MembersReply, TransferredReply
 from tenure_cluster.service.credential_replies import (
     CredentialReply,
     CredentialsReply,
@@ -271,6 +271,8 @@ class MemberBody(_Reply, frozen=True, kw_only=True):
     """Known on the leader only: greatest index known to be on this member's durable log."""
     lag: int | None
     """Known on the leader only: entries between the leader's last and ``match_index``."""
+    voter: bool
+    """Whether it counts in majorities; a learner does not yet."""
 
 
 class ClusterReply(_Reply, frozen=True, kw_only=True):
@@ -364,4 +366,5 @@ Reply: TypeAlias = (
     | NotedReply
     | TransferredReply
     | BackupPointReply
+    | MembersReply
 )

@@ -10,12 +10,19 @@ import binascii
 import re
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
 from tenure_cluster.service.backup_messages import BackupPointRequest
-from tenure_cluster.service.cluster_requests import NODE_ID_BYTES_MAX, TransferRequest
+from tenure_cluster.service.cluster_requests import (
+    ADDRESS_BYTES_MAX,
+    NODE_ID_BYTES_MAX,
+    AddMemberRequest,
+    RemoveMemberRequest,
+    TransferRequest,
+)
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ListCredentialsRequest,
@@ -50,7 +57,7 @@ from tenure_cluster.service.requests import (
     UnparkRequest,
     ValidateRequest,
 )
-from tenure_cluster.settings import Leases
+from tenure_cluster.settings import Leases, split_address
 
 WAIT_MS_MAX: Final = 86_400_000
 """Longest wait that a caller may state; it is answered in polls of at most lease.limits.POLL_SLICE_MS
@@ -361,6 +368,22 @@ def _set_quota(request: SetQuotaRequest, bounds: Leases) -> Problem | None:
     return fault
 
 
+def _add_member(request: AddMemberRequest, bounds: Leases) -> Problem | None:
+    plain = request.id.replace("-", "").replace("_", "").replace(".", "")
+    if not (0 < len(request.id) <= NODE_ID_BYTES_MAX and request.id.isascii() and plain.isalnum()):
+        return _invalid("$.id", f"must be 1 to {NODE_ID_BYTES_MAX} letters, digits, '-', '_' or '.'")
+    try:
+        split_address(request.peer)
+    except ValueError as error:
+        return _invalid("$.peer", f"must be host:port: {error}")
+    parts = urlsplit(request.http)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return _invalid("$.http", "must be an http URL")
+    return _text("$.peer", request.peer, 1, ADDRESS_BYTES_MAX) or _text(
+        "$.http", request.http, 1, ADDRESS_BYTES_MAX
+    )
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     AcquireRequest: _acquire,
     RenewRequest: _renew,
@@ -405,4 +428,6 @@ _CHECKS: Final[dict[type, Callable[[Any, Leases], Problem | None]]] = {
     TransferRequest: lambda request, bounds: (
         None if request.to is None else _text("$.to", request.to, 1, NODE_ID_BYTES_MAX)
     ),
+    AddMemberRequest: _add_member,
+    RemoveMemberRequest: lambda request, bounds: _text("$.id", request.id, 1, NODE_ID_BYTES_MAX),
 }

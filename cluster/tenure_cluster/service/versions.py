@@ -13,13 +13,18 @@ comes back with the same version rather than with a newer one. A member that was
 
     on a node that started empty   as this node: a new cluster is of one version, and a member that is not up
                                    yet must not hold up the first administrator
-    on a node with data            as BASE: the data may be older than this module, and so may be that member
+    on a node with data, or one    as BASE: the data, or the cluster, may be older than this module, and so
+    that joined a cluster          may be that member; a new one counts from when it has greeted
+
+Members are those of the moment (raft/membership.py). What is asked about the cluster itself is no command of
+the log: there it is enough that the leader knows the question, so that a member of whom nothing is known can
+be removed.
 
 Going back to an older version once a newer command is in the log is not possible.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, get_args
 
@@ -139,12 +144,13 @@ class Versions:
             return self._own
         return self._words.get(member, self._own if self._raft.started_empty else OLD)
 
-    def refusal(self, tag: int) -> Problem | None:
-        """None if every member knows the command of this tag."""
+    def refusal(self, tag: int, of: Collection[str] | None = None) -> Problem | None:
+        """None if every member knows the command of this tag; `of`: only these matter."""
         if tag <= BASE:
             return None
         self.refresh()
-        behind = [member for member in self._members() if self.of(member).tag < tag]
+        asked = self._members() if of is None else of
+        behind = [member for member in asked if self.of(member).tag < tag]
         if not behind:
             return None
         member = min(behind)

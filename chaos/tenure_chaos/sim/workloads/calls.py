@@ -106,7 +106,7 @@ class Caller:
         record.doubtful = call.doubtful
         record.returned_at = world.loop.time()
         if call.answered_by and record.asked.get("consistency") == "stale":
-            node = world.nodes[call.answered_by.removeprefix("http://")]
+            node = world.hosts[call.answered_by.removeprefix("http://")]
             record.session = f"{record.client} at {node.name} #{node.process.incarnation}"
         world.count(f"call {record.name} {outcome} {code}".strip())
         if len(chain := record.answer.get("chain") or []) > 1:

@@ -105,7 +105,7 @@ class Watcher:
         self.world.count(f"watch refused {problem.code}")
         if problem.code == "compacted":
             self._refused[node.name] = int(problem.extra["revision"])
-            if len(self._refused) == len(self.world.nodes):
+            if all(name in self._refused for name in self.world.nodes):
                 self._missed(min(self._refused.values()))
                 self._refused.clear()
         self._lost()

@@ -1,0 +1,78 @@
+"""The leader is asked to change who the members are."""
+
+import logging
+from typing import Any
+
+from tenure_cluster.lease.audit_trail import AuditNote
+from tenure_cluster.raft import NotLeader, Raft, RaftError, Transferred
+from tenure_cluster.raft.changes import Changed, ChangeRefused
+from tenure_cluster.raft.membership import Add, Change, Membership, Readdress, Remove
+from tenure_cluster.service.asks import Ask, Done, NoAnswer, Outcome
+from tenure_cluster.service.cluster_replies import MemberIsBody, MembersReply
+from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest
+from tenure_cluster.service.errors import Problem
+
+_log = logging.getLogger("tenure.cluster")
+
+
+def change_members(raft: Raft, ask: Ask, done: Done) -> None:
+    """Have the change made that `ask` wants; `done` is called once. A leader that is to be removed hands its
+    office over, and whoever asked asks the next one."""
+    request: Any = ask.request
+    if isinstance(request, RemoveMemberRequest) and request.id == raft.node_id and raft.is_leader():
+        raft.transfer(None, lambda outcome: _handed_over(outcome, done))
+        return
+    change = _change(request)
+
+    def ended(outcome: Changed | RaftError) -> None:
+        if isinstance(outcome, Changed):
+            what = f"{type(change).__name__.lower()} {change.id}"
+            _log.warning("the members were changed: %s, asked by %s", what, ask.actor or ask.tenant)
+            done(_reply(outcome.membership))
+        elif isinstance(outcome, ChangeRefused):
+            done(Problem(outcome.code, str(outcome)))
+        else:
+            done(NoAnswer.NOT_EXECUTED if isinstance(outcome, NotLeader) else NoAnswer.UNKNOWN)
+
+    raft.change_members(change, ended)
+
+
+def note_of(ask: Ask, outcome: Outcome) -> AuditNote | None:
+    """What the audit is told of an operation that has ended: a change of members that has come about."""
+    if not isinstance(outcome, MembersReply):
+        return None
+    request: Any = ask.request
+    kind, detail = "remove_member", ""
+    if isinstance(request, AddMemberRequest):
+        kind = "move_member" if request.readdress else "add_member"
+        detail = f"peer {request.peer}, http {request.http}"
+    return AuditNote(kind, "", ask.actor, ask.origin, subject=request.id, detail=detail)
+
+
+def _change(request: Any) -> Change:
+    if isinstance(request, RemoveMemberRequest):
+        return Remove(request.id)
+    assert isinstance(request, AddMemberRequest)
+    kind = Readdress if request.readdress else Add
+    return kind(request.id, request.peer, request.http.rstrip("/"))
+
+
+def _handed_over(outcome: Transferred | RaftError, done: Done) -> None:
+    if isinstance(outcome, Transferred | NotLeader):
+        done(NoAnswer.NOT_EXECUTED)
+    else:
+        done(
+            Problem(
+                "change_refused", f"the leader is to be removed, and can't hand its office over: {outcome}"
+            )
+        )
+
+
+def _reply(membership: Membership) -> MembersReply:
+    return MembersReply(
+        index=membership.index,
+        members=[
+            MemberIsBody(id=info.id, peer=info.peer, http=info.http, voter=info.voter)
+            for info in membership.members
+        ],
+    )

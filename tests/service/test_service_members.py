@@ -1,0 +1,65 @@
+"""Changes of members, as the service sees to them."""
+
+from pathlib import Path
+
+from service_cluster import TENANT, Cluster, Part, cluster, until
+
+from tenure_cluster.service.audit_messages import AuditRecordBody, AuditReply, ListAuditRequest
+from tenure_cluster.service.cluster_replies import MembersReply
+from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest
+from tenure_cluster.service.errors import Problem
+from tenure_cluster.settings import Audit
+
+ADD = AddMemberRequest(id="n4", peer="127.0.0.1:9", http="http://n4.test")
+"""A node that never comes."""
+
+
+async def changed(
+    part: Part, operation: str, request: AddMemberRequest | RemoveMemberRequest
+) -> MembersReply:
+    """The change, made as soon as the one before it is over."""
+    while True:
+        answer = await part.service.call(operation, TENANT, request, "cred-1", "10.0.0.7")
+        if not isinstance(answer, Problem):
+            assert isinstance(answer, MembersReply)
+            return answer
+        assert answer.code in ("change_refused", "outcome_unknown", "no_leader"), answer
+
+
+async def audited(running: Cluster) -> list[AuditRecordBody]:
+    reply = await (await running.leader()).service.call("list_audit", TENANT, ListAuditRequest())
+    assert isinstance(reply, AuditReply), reply
+    return [record for record in reply.records if record.kind != "audit_policy"]
+
+
+async def test_a_change_of_members_is_in_the_audit_and_what_is_refused_is_not(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3, audit=Audit()) as running:
+        await until(
+            lambda: all(part.replica.table.audit.on for part in running.parts.values()), "the audit to begin"
+        )
+        follower = await running.follower()
+        added = await changed(follower, "add_member", ADD)
+        assert [(one.id, one.voter) for one in added.members if not one.voter] == [("n4", False)]
+        refused = await follower.service.call("remove_member", TENANT, RemoveMemberRequest(id="n9"))
+        assert isinstance(refused, Problem)
+        assert refused.code == "no_member"
+        removed = await changed(follower, "remove_member", RemoveMemberRequest(id="n4"))
+        assert [one.id for one in removed.members] == ["n1", "n2", "n3"]
+        first, *_, last = await audited(running)
+        assert (first.kind, first.subject, first.actor, first.origin) == (
+            *("add_member", "n4"),
+            *("cred-1", "10.0.0.7"),
+        )
+        assert first.detail == "peer 127.0.0.1:9, http http://n4.test"
+        assert (last.kind, last.subject) == ("remove_member", "n4")
+        assert {record.subject for record in await audited(running)} == {"n4"}
+
+
+async def test_all_views_are_of_the_members_of_the_moment(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        follower = await running.follower()
+        await changed(follower, "add_member", ADD)
+        for part in running.parts.values():
+            await until(lambda part=part: "n4" in part.service.members.all(), "n4 to be known")
+            n4 = part.service.cluster().members[3]
+            assert (n4.id, n4.voter, n4.http, n4.role) == ("n4", False, "http://n4.test", "unknown")
