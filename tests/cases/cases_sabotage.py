@@ -23,6 +23,7 @@ from tenure_cluster.raft import pump
 from tenure_cluster.raft.cluster_clock import ClusterClock
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.service import reaper, replica
+from tenure_cluster.service.attempts import Attempts
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.polls import Polls
 
@@ -207,7 +208,7 @@ def hand_off_is_left_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> Non
 def callers_who_hang_up_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that closes while its acquire is under way is nobody's affair."""
     monkeypatch.setattr(Polls, "drop", lambda self, ask, left=False: None)
-    monkeypatch.setattr(LeaseService, "_give_up", lambda self, ask: None)
+    monkeypatch.setattr(Attempts, "give_up", lambda self, ask: None)
 
 
 def expiry_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
