@@ -33,6 +33,7 @@ CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, ServerStuck, Timeout
 @click.option("--nodes", type=click.Choice([str(count) for count in NODES]), help="[default: 3]")
 @click.option("--clients", type=click.IntRange(1, 50), help="Client processes. [default: 3]")
 @click.option("--programs", type=click.IntRange(1, 100), help="Programs of each of them. [default: 6]")
+@click.option("--keys", type=click.IntRange(1, 1_000), help="Keys that all programs share. [default: 6]")
 @click.option("--seconds", type=click.FloatRange(1.0), help="How long faults strike. [default: 40]")
 @click.option("--seed", type=int, help="Of the schedule. [default: 1]")
 @click.option("--fault", "faults", multiple=True, help="Only this one, at random; can be given again.")
