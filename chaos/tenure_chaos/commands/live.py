@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +102,25 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     # What the bench itself hears from its connections is of no interest: the history has it.
     logging.disable(logging.CRITICAL)
     say = (lambda text: None) if quiet else click.echo
-    report = asyncio.run(run(options, directory, scenario.run, title=scenario.title, say=say))
+    work = run(options, directory, scenario.run, title=scenario.title, say=say)
+    try:
+        report = asyncio.run(_until_told(work))
+    except asyncio.CancelledError:
+        click.echo("tenure-chaos live: told to stop; nodes, clients and proxies are ended", err=True)
+        sys.exit(128 + signal.SIGTERM)
     page = folder.write(report)
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)
+
+
+async def _until_told(work: Coroutine[Any, Any, LiveReport]) -> LiveReport:
+    """SIGTERM and a terminal that goes away end a run as Ctrl-C does: its processes end before it."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await work
 
 
 def again(what: str) -> None:

@@ -182,12 +182,15 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
-    await asyncio.wait((striking,), timeout=bench.options.seconds)
-    left_s = until - bench.now()
-    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
-        await asyncio.sleep(left_s)
-    striking.cancel()
-    [ended] = await asyncio.gather(striking, return_exceptions=True)
+    try:
+        await asyncio.wait((striking,), timeout=bench.options.seconds)
+        left_s = until - bench.now()
+        if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
+            await asyncio.sleep(left_s)
+    finally:
+        # Also when the run is broken off: who heals later starts nodes that nobody ends.
+        striking.cancel()
+        [ended] = await asyncio.gather(striking, return_exceptions=True)
     if isinstance(ended, ServerStuck):
         raise ended
     if isinstance(ended, Exception):
