@@ -17,7 +17,7 @@ from tenure_chaos.checkers.rules import Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.cluster import LiveCluster, Place
+from tenure_chaos.live.cluster import LiveCluster, Place, node_names
 from tenure_chaos.live.collect import Observations, put_together
 from tenure_chaos.live.lines import Lines
 from tenure_chaos.live.namespaces import namespaces
@@ -90,15 +90,15 @@ async def run(
     async with AsyncExitStack() as stack:
         # A socket's path must be short, and that of the directory may not be.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-chaos-")))
-        node_names = [f"n{number}" for number in range(1, 1 + options.nodes)]
+        nodes = node_names(options.nodes)
         names = [f"c{number}" for number in range(1, 1 + options.clients)]
-        network, surroundings = _surroundings(stack, options, directory, node_names, names)
+        network, surroundings = _surroundings(stack, options, directory, nodes, names)
         cluster = LiveCluster(
             directory,
             nodes=options.nodes,
             sockets=sockets,
             mutant=options.mutant,
-            places={name: place for name, place in surroundings.places.items() if name in node_names},
+            places={name: place for name, place in surroundings.places.items() if name in nodes},
         )
         stack.callback(cluster.kill_everything)
         stack.push_async_callback(network.close)
@@ -182,12 +182,15 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
-    await asyncio.wait((striking,), timeout=bench.options.seconds)
-    left_s = until - bench.now()
-    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
-        await asyncio.sleep(left_s)
-    striking.cancel()
-    [ended] = await asyncio.gather(striking, return_exceptions=True)
+    try:
+        await asyncio.wait((striking,), timeout=bench.options.seconds)
+        left_s = until - bench.now()
+        if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
+            await asyncio.sleep(left_s)
+    finally:
+        # Also when the run is broken off: who heals later starts nodes that nobody ends.
+        striking.cancel()
+        [ended] = await asyncio.gather(striking, return_exceptions=True)
     if isinstance(ended, ServerStuck):
         raise ended
     if isinstance(ended, Exception):

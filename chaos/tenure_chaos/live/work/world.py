@@ -94,6 +94,8 @@ class LiveWorld:
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
         self.nodes = {url.removeprefix("http://"): Node(name, Incarnation()) for url, name in nodes.items()}
+        self.hosts = self.nodes
+        """Those that may be members one day too: here all are from the beginning."""
         self.lock = threading.Lock()
 
     def now(self) -> float:
