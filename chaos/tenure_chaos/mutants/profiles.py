@@ -92,6 +92,15 @@ CROWDS: Final = {
 }
 """Readers without a pause, writers among them, and a pool that is always full."""
 
+RESIZED_POOLS: Final = {
+    **_BUSY,
+    "work": "resize",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Pools whose number of slots changes while all of them are held."""
+
 SETS: Final = {
     **_BUSY,
     "work": "set,hold,wait",
