@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tenure_chaos.live.lines import Place
 from tenure_chaos.live.ports import free_ports
 from tenure_chaos.live.process import HOST, NodeProcess, kill
 from tenure_cluster.config import Config, Member, to_toml
@@ -32,17 +33,12 @@ SNAPSHOT_ENTRIES: Final = 1_000
 EXIT_DAMAGED: Final = 4
 EXIT_FATAL: Final = 70
 EXIT_START: Final = 3
-GOOD_ENDS: Final = frozenset((0, -signal.SIGTERM, -signal.SIGKILL, EXIT_START, EXIT_DAMAGED, EXIT_FATAL))
+EXIT_REMOVED: Final = 5
+GOOD_ENDS: Final = frozenset(
+    (0, -signal.SIGTERM, -signal.SIGKILL, EXIT_START, EXIT_DAMAGED, EXIT_FATAL, EXIT_REMOVED)
+)
 """How a process may end by a fault: it was told to stop, perhaps before it listens for that; it was killed;
 or it stopped itself because it must."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a process runs: its address, and what its program is started by."""
-
-    host: str
-    prefix: tuple[str, ...]
 
 
 class NodeUnreachable(Exception):
@@ -69,7 +65,14 @@ class LiveNode(NodeProcess):
     """The last incarnation whose process may end by itself: a fault that is on may have that effect."""
     reserved_by: str = ""
     """The fault that has to do with its process; others leave it alone."""
+    joins: bool = False
+    """It is none of the first members."""
     endings: list[Ending] = field(default_factory=list)
+
+    @property
+    def routes_path(self) -> Path:
+        """Where it dials the others, as far as the cluster's log may say otherwise."""
+        return self.directory / "routes.json"
 
     @property
     def observed_path(self) -> Path:
@@ -108,6 +111,7 @@ class LiveCluster:
     ) -> None:
         """``settings`` are variables of the nodes' environment, ``TENURE_…``. ``places``: by node."""
         self.directory = directory
+        self._sockets = sockets
         self.settings = dict(settings or {})
         self.mutant = mutant
         self.note: Callable[[str], None] = lambda text: None
@@ -121,6 +125,33 @@ class LiveCluster:
             self.nodes[name] = LiveNode(name, http, peer, directory / name, control=sockets / name)
         for name, place in (places or {}).items():
             self.nodes[name].host, self.nodes[name].prefix = place.host, place.prefix
+        self.gone: list[LiveNode] = []
+        """Were members once, or meant to be, and never will be again."""
+
+    @property
+    def everyone(self) -> list[LiveNode]:
+        """All that ever were, in the order in which they came."""
+        return sorted([*self.nodes.values(), *self.gone], key=lambda node: int(node.name[1:]))
+
+    def next_name(self) -> str:
+        """One that no node has had."""
+        return f"n{len(self.everyone) + 1}"
+
+    def new_node(self, place: Place | None) -> LiveNode:
+        """One that is to join; nothing of it runs."""
+        name = self.next_name()
+        http_port, peer_port = free_ports(2)
+        node = LiveNode(
+            name, http_port, peer_port, self.directory / name, control=self._sockets / name, joins=True
+        )
+        if place is not None:
+            node.host, node.prefix = place.host, place.prefix
+        self.nodes[name] = node
+        return node
+
+    def leave(self, node: LiveNode) -> None:
+        """It is a member no more: it is not started again, and ends by itself."""
+        self.gone.append(self.nodes.pop(node.name))
 
     @property
     def majority(self) -> int:
@@ -129,27 +160,42 @@ class LiveCluster:
     def configure(self, route: Callable[[str, str], str], public: Callable[[str], str] | None = None) -> None:
         """Write every node's configuration. ``route(from, to)`` is where one node dials another, ``public``
         the URL at which clients are told to find a node, by default its own."""
-        http = public or (lambda name: self.nodes[name].http)
         for node in self.nodes.values():
-            config = Config(
-                cluster_id=CLUSTER_ID,
-                node_id=node.name,
-                data_dir=Path("data"),
-                insecure=node.host != HOST,
-                http=Http(listen=f"{node.host}:{node.http_port}"),
-                peer=Peer(listen=node.peer),
-                members={
-                    other.name: Member(
-                        peer=node.peer if other is node else route(node.name, other.name),
-                        http=http(other.name),
-                    )
-                    for other in self.nodes.values()
-                },
-                raft=RaftOptions(journal_segment_bytes=SEGMENT_BYTES, snapshot_entries=SNAPSHOT_ENTRIES),
-                admission=Admission(disk_reserve_bytes=4 * SEGMENT_BYTES),
-            )
-            node.directory.mkdir(parents=True, exist_ok=True)
-            node.config_path.write_text(to_toml(config), encoding="utf-8")
+            self.configure_node(node, route, public)
+
+    def configure_node(
+        self, node: LiveNode, route: Callable[[str, str], str], public: Callable[[str], str] | None = None
+    ) -> None:
+        """Write one node's, with the members that there are now."""
+        http = public or (lambda name: self.nodes[name].http)
+        config = Config(
+            cluster_id=CLUSTER_ID,
+            node_id=node.name,
+            data_dir=Path("data"),
+            insecure=node.host != HOST,
+            join=node.joins,
+            http=Http(listen=f"{node.host}:{node.http_port}"),
+            peer=Peer(listen=node.peer),
+            members={
+                other.name: Member(
+                    peer=node.peer if other is node else route(node.name, other.name),
+                    http=http(other.name),
+                )
+                for other in self.nodes.values()
+            },
+            raft=RaftOptions(journal_segment_bytes=SEGMENT_BYTES, snapshot_entries=SNAPSHOT_ENTRIES),
+            admission=Admission(disk_reserve_bytes=4 * SEGMENT_BYTES),
+        )
+        node.directory.mkdir(parents=True, exist_ok=True)
+        node.config_path.write_text(to_toml(config), encoding="utf-8")
+
+    def write_routes(self, route: Callable[[str, str], str]) -> None:
+        """Tell every node where it dials the others, also those that its configuration does not know."""
+        for node in self.nodes.values():
+            routes = {name: route(node.name, name) for name in self.nodes if name != node.name}
+            new = node.routes_path.with_suffix(".new")
+            new.write_text(json.dumps(routes), encoding="utf-8")
+            new.replace(node.routes_path)
 
     # -- processes
 
@@ -163,6 +209,7 @@ class LiveCluster:
             "TENURE_CHAOS_OBSERVED": str(node.observed_path),
             "TENURE_CHAOS_CONTROL": str(node.control),
             "TENURE_CHAOS_INCARNATION": str(node.starts + 1),
+            "TENURE_CHAOS_ROUTES": str(node.routes_path),
         }
         if self.mutant:
             environment["TENURE_CHAOS_MUTANT"] = self.mutant
@@ -207,7 +254,7 @@ class LiveCluster:
 
     def look(self) -> None:
         """Take note of processes that have ended by themselves."""
-        for node in self.nodes.values():
+        for node in self.everyone:
             if node.process is not None and node.process.poll() is not None:
                 good = node.process.returncode in GOOD_ENDS
                 self._ended(node, expected=good and node.starts <= node.may_end)
@@ -223,7 +270,7 @@ class LiveCluster:
 
     def kill_everything(self) -> None:
         """The end, whatever came before."""
-        kill(self.nodes.values())
+        kill(self.everyone)
 
     # -- looking
 

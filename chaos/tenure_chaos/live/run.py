@@ -17,9 +17,10 @@ from tenure_chaos.checkers.rules import Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.cluster import LiveCluster, Place, node_names
+from tenure_chaos.live.cluster import LiveCluster, node_names
 from tenure_chaos.live.collect import Observations, put_together
-from tenure_chaos.live.lines import Lines
+from tenure_chaos.live.lines import Lines, Place
+from tenure_chaos.live.members import changes_end, compare_gone
 from tenure_chaos.live.namespaces import namespaces
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.options import LiveOptions
@@ -130,13 +131,12 @@ async def run(
 
 
 def _task(bench: Bench, name: str, registers: tuple[str, int]) -> Task:
-    nodes = bench.cluster.nodes.values()
     return Task(
         name=name,
         seed=bench.options.seed,
         began_at=bench.began_at,
-        nodes={node.http: node.name for node in nodes},
-        routes={node.http: f"http://{bench.network.address(f'{name}>{node.name}')}" for node in nodes},
+        nodes=bench.names_by_url(),
+        routes=bench.routes_of(name),
         options=work_options(bench.options),
         registers=registers,
         output=str(bench.directory / f"{name}.jsonl"),
@@ -197,7 +197,8 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
         bench.failures.append(f"the faults: {type(ended).__name__}: {ended}")
     bench.note("everything is mended")
     await conclusion.heal(bench)
-    came = await conclusion.leader_comes(bench, history)
+    if came := await conclusion.leader_comes(bench, history):
+        await changes_end(bench)
     bench.note("the clients finish")
     await asyncio.gather(*(client.finish() for client in bench.clients.values()))
     if came:
@@ -214,8 +215,10 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     parts = [await client.leave() for client in bench.clients.values()]
     bench.failures += await conclusion.stop_nodes(bench)
     seen = Observations(bench.began_at)
-    for node in bench.cluster.nodes.values():
-        await asyncio.to_thread(seen.read, node.name, node.observed_path)
+    for node in bench.cluster.everyone:
+        if node.starts:
+            await asyncio.to_thread(seen.read, node.name, node.observed_path)
+    bench.failures += await asyncio.to_thread(compare_gone, bench.cluster.gone, seen)
     history.faults = bench.faults
     put_together(parts, seen, history)
     bench.seen = seen
@@ -239,7 +242,7 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
     for client in bench.clients.values():
         counts.update(client.counts)
         violations += client.violations
-    endings = [ending for node in bench.cluster.nodes.values() for ending in node.endings]
+    endings = [ending for node in bench.cluster.everyone for ending in node.endings]
     violations += [
         f"nodes run: {ending.node} ended by itself with {ending.code} (start {ending.incarnation})"
         for ending in endings
@@ -255,7 +258,7 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
         title=title,
         options=bench.options,
         directory=bench.directory,
-        nodes=list(bench.cluster.nodes),
+        nodes=[node.name for node in bench.cluster.everyone],
         proxies=surroundings.what,
         real_proxies=surroundings.real,
         work_began_at=bench.work_began_at,

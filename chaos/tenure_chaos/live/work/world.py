@@ -93,10 +93,20 @@ class LiveWorld:
         self.violations: list[str] = []
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
-        self.nodes = {url.removeprefix("http://"): Node(name, Incarnation()) for url, name in nodes.items()}
+        self.nodes: dict[str, Node] = {}
         self.hosts = self.nodes
-        """Those that may be members one day too: here all are from the beginning."""
+        """Those that may be members one day are among them as soon as they are known."""
+        self.know(nodes)
         self.lock = threading.Lock()
+
+    def node_at(self, url: str) -> Node:
+        """One that the client was told of."""
+        return self.nodes[url.removeprefix("http://")]
+
+    def know(self, nodes: Mapping[str, str]) -> None:
+        """There are these nodes, too: name by URL."""
+        for url, name in nodes.items():
+            self.nodes.setdefault(url.removeprefix("http://"), Node(name, Incarnation()))
 
     def now(self) -> float:
         return self.loop.time()
