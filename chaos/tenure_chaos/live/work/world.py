@@ -97,6 +97,7 @@ class LiveWorld:
         self.hosts = self.nodes
         """Those that may be members one day are among them as soon as they are known."""
         self.know(nodes)
+        self.slots_known: dict[str, int] = {}
         self.lock = threading.Lock()
 
     def node_at(self, url: str) -> Node:
