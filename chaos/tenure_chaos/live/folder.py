@@ -44,6 +44,7 @@ def summary(report: LiveReport) -> dict[str, Any]:
         ],
         "by_fault": [asdict(each) for each in sums(costs(history), history.duration_s)],
         "work_began_at": round(report.work_began_at, 3),
+        "worked_s": round(min(history.healed_at, history.duration_s) - report.work_began_at, 3),
         "properties": [
             {
                 "property": verdict.number,
@@ -81,7 +82,8 @@ def scenario_of(directory: Path) -> Scenario:
             )
             for strike in said["strikes"]
         )
-        read_options(said["options"])
-        return Scenario(f"{said['title']}, again", strikes, (), said["options"])
+        options = {**said["options"], "seconds": said["worked_s"]}
+        read_options(options)
+        return Scenario(f"{said['title']}, again", strikes, (), options)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoScenario(f"{path} is not of a run: {type(error).__name__}: {error}") from error
