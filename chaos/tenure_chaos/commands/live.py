@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tenure_chaos.live import folder, scenarios
+from tenure_chaos.live import folder, scenarios, tables
 from tenure_chaos.live.faults import BY_NAME, KINDS
 from tenure_chaos.live.namespaces import NoNamespaces
 from tenure_chaos.live.options import NODES
@@ -109,6 +109,9 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
         click.echo("tenure-chaos live: told to stop; nodes, clients and proxies are ended", err=True)
         sys.exit(128 + signal.SIGTERM)
     page = folder.write(report)
+    if not quiet:
+        singly = len(report.struck) <= len(KINDS)
+        click.echo(tables.markdown((tables.strikes if singly else tables.kinds)(report)))
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)

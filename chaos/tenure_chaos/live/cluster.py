@@ -53,6 +53,8 @@ class Ending:
     incarnation: int
     code: int
     expected: bool
+    at: float
+    """In seconds of the run."""
 
 
 @dataclass
@@ -264,8 +266,9 @@ class LiveCluster:
         if not node.endings or node.endings[-1].incarnation != node.starts:
             code = node.process.poll()
             assert code is not None
-            self.downs.append((time.monotonic() - self.began_at, node.name, False))
-            node.endings.append(Ending(node.name, node.starts, code, expected))
+            at = time.monotonic() - self.began_at
+            self.downs.append((at, node.name, False))
+            node.endings.append(Ending(node.name, node.starts, code, expected, at))
             self.note(f"{node.name} ended with {code}{'' if expected else ', which nobody had asked for'}")
 
     def kill_everything(self) -> None:

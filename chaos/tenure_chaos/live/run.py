@@ -19,6 +19,7 @@ from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
 from tenure_chaos.live.cluster import LiveCluster, node_names
 from tenure_chaos.live.collect import Observations, put_together
+from tenure_chaos.live.effects import Struck, Told, effects
 from tenure_chaos.live.lines import Lines, Place
 from tenure_chaos.live.members import changes_end, compare_gone
 from tenure_chaos.live.namespaces import namespaces
@@ -64,6 +65,8 @@ class LiveReport:
     snapshots: dict[str, int]
     endings: list[tuple[str, int, int]] = field(default_factory=list)
     """(node, incarnation, code) of every process that ended."""
+    struck: list[Struck] = field(default_factory=list)
+    """Every strike, with what was seen of it."""
 
 
 def work_options(options: LiveOptions) -> Options:
@@ -254,6 +257,7 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
     for client in bench.clients.values():
         for suffix in (".jsonl", ".json"):
             (bench.directory / client.name).with_suffix(suffix).unlink(missing_ok=True)
+    told = Told(history, [(ending.at, ending.node, ending.code) for ending in endings], seen.snapshots_at)
     return LiveReport(
         title=title,
         options=bench.options,
@@ -271,4 +275,5 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
         downs=bench.cluster.downs,
         snapshots=seen.snapshots,
         endings=[(ending.node, ending.incarnation, ending.code) for ending in endings],
+        struck=effects(told),
     )

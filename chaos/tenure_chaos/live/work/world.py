@@ -6,6 +6,7 @@ here; ``as_world`` is where one is taken for the other.
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -122,6 +123,8 @@ class LiveWorld:
     def violation(self, rule: str, what: str) -> None:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"{rule}: {what}")
+            # Into the log of the client's process at once: a run may have long to go.
+            sys.stderr.write(f"{self.now():.2f} {rule}: {what}\n")
 
     def begin_fault(self, name: str, target: str) -> Fault:
         raise AssertionError("faults are begun by the bench")
