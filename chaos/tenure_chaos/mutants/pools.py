@@ -4,7 +4,7 @@ from tenure_chaos.mutants import profiles
 from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
-_HOLDING = "tenure_cluster.lease.holding"
+_GRANTING = "tenure_cluster.lease.granting"
 _RESIZING = "tenure_cluster.lease.resizing"
 
 SLOT_BEYOND_THE_NUMBER = Mutant(
@@ -12,7 +12,7 @@ SLOT_BEYOND_THE_NUMBER = Mutant(
     "a permit gets the slot after the highest that is out, though the pool has no more that many",
     (
         Edit(
-            f"{_HOLDING}:_free_slot",
+            f"{_GRANTING}:_free_slot",
             "return next(slot for slot in range(len(taken) + 1) if slot not in taken)",
             "return max(taken, default=-1) + 1",
         ),

@@ -8,8 +8,8 @@ fault of a caller.
 from typing import NoReturn
 
 from tenure_cluster.lease import audit_trail, credentials, limits, restoration
-from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
+from tenure_cluster.lease.room import go_together, has_room, present_family
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
