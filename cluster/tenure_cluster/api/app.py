@@ -249,10 +249,11 @@ class HttpFront:
         endpoint, rest = found
         caller = connection.anybody
         if self._gate is not None:
-            allowed = await self._caller(self._gate, request, endpoint.route, connection)
-            if isinstance(allowed, Problem):
-                return refusal(allowed, answer_format, _CHALLENGE if allowed.status == 401 else b"")
-            caller = allowed
+            caller, refused = await self._caller(self._gate, request, endpoint.route, connection)
+            if refused is not None:
+                named = await self._named(endpoint, rest, query, request, content_type, caller)
+                authorize.tell(self._service, refused, endpoint.route.operation, caller, named)
+                return refusal(refused, answer_format, _CHALLENGE if refused.status == 401 else b"")
         if endpoint.takes_body:
             body_format = self._body_format(request, content_type)
             if isinstance(body_format, Problem):
@@ -293,23 +294,39 @@ class HttpFront:
 
     async def _caller(
         self, gate: Gate, request: web.BaseRequest, route: Route, connection: Connection
-    ) -> Caller | Problem:
-        """On whose behalf a route is asked for, and whether that is enough for it. Before anything of the
+    ) -> tuple[Caller, Problem | None]:
+        """On whose behalf a route is asked for, and why that is not enough for it. Before anything of the
         body is read."""
         if route.access == "open" or route.operation in self._open:
-            return connection.anybody
+            return connection.anybody, None
         headers = request.headers.getall(hdrs.AUTHORIZATION, ())
         shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
         origin = connection.origin
         caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
-        refused = authorize.UNAUTHENTICATED
-        if caller is not None:
-            lacking = authorize.right_refusal(caller, route.operation)
-            if lacking is None:
-                return caller
-            refused = lacking
-        authorize.tell(self._service, refused, route.operation, caller or connection.anybody)
-        return refused
+        if caller is None:
+            return connection.anybody, authorize.UNAUTHENTICATED
+        return caller, authorize.right_refusal(caller, route.operation)
+
+    async def _named(
+        self,
+        endpoint: Endpoint,
+        rest: str,
+        query: str | None,
+        request: web.BaseRequest,
+        content_type: str,
+        caller: Caller,
+    ) -> object:
+        """What a refused call was for, for the audit; None if that can't be told. A stranger's body is not
+        read, nor is one that has not been sent yet."""
+        if not caller.credential_id:
+            return None
+        if not endpoint.takes_body:
+            return endpoint.decode_target(rest, query)
+        body_format = self._body_format(request, content_type)
+        if isinstance(body_format, Problem) or _expects_continue(request):
+            return None
+        body = await self._body(request)
+        return None if isinstance(body, Problem) else endpoint.decode_body(body, query, body_format)
 
     def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
         headers = request.headers

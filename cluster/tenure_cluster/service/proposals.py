@@ -16,7 +16,7 @@ from tenure_cluster.raft import Applied, NotExecuted, Raft
 from tenure_cluster.raft import Outcome as RaftOutcome
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import Ask, NoAnswer
-from tenure_cluster.service.audit_messages import NoteAuditRequest
+from tenure_cluster.service.audit_messages import NoteAuditRequest, within_bounds
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ReplaceSecretRequest,
@@ -338,7 +338,7 @@ def _reset_quota(ask: Ask, request: ResetQuotaRequest, mint: Callable[[], str], 
 
 
 def _note_audit(ask: Ask, request: NoteAuditRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
-    return NoteAudit(request.notes, wall_ms)
+    return NoteAudit([within_bounds(note) for note in request.notes], wall_ms)
 
 
 _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyCommand]]] = {
