@@ -150,11 +150,12 @@ class Stream:
         frame: Frame | None = None
 
         def answered(place: int, outcome: Any) -> None:
-            nonlocal left
+            nonlocal left, frame
             left -= 1
             self._in_flight -= 1
             if not left and frame is not None:
                 self._frames.pop(frame, None)
+                frame = None  # each of the two knows the other: nothing of a frame is left to the collector
             self._answer(numbers[place], outcome)
 
         self._in_flight += left
@@ -162,6 +163,8 @@ class Stream:
         frame = self._service.submit(caller.tenant, operations, answered, caller.credential_id, caller.origin)
         if left:
             self._frames[frame] = None
+        else:
+            frame = None
 
     def _wait(self, number: int, request: AcquireRequest) -> None:
         if len(self._waits) >= STREAM_WAITS_MAX:

@@ -79,6 +79,8 @@ def check_indexes(table: LeaseTable) -> None:
         kept, built = getattr(table.indexes, name), getattr(derived, name)
         if kept != built:
             _broken(f"index {name} differs from the state")
+        if name == "idle" and (list(kept) != list(built) or (kept and kept.first() != built.first())):
+            _broken("index idle is in another order than the state")
         if name in ("session_leases", "session_waiters") and any(
             list(kept[ref]) != list(built[ref]) for ref in built
         ):
