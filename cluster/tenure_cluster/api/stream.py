@@ -76,6 +76,7 @@ class Stream:
         self._watches: dict[int, Subscription] = {}
         self._blocked = False
         self._room: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._pings: asyncio.TimerHandle | None = None
         self._recheck: asyncio.TimerHandle | None = None
         self._heard = True
@@ -104,6 +105,7 @@ class Stream:
                 elif message.type is not WSMsgType.PONG:
                     break
             if wrong is not None:
+                await self._all_answered()
                 await self._refuse(wrong)
             if self._closing is not None:
                 await self._closing
@@ -271,6 +273,17 @@ class Stream:
             self._write(stream_frames.encode(answers))
         if self._room is not None and not self._full:
             self._make_room()
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def _all_answered(self) -> None:
+        """Wait until all under way have their answers, which takes no longer than a call may: whoever's
+        connection is closed before can't know what has become of them. Acquires that wait are not among
+        them, since they can be asked for again."""
+        while self._in_flight and not self._socket.closed:
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
 
     def _write(self, payload: bytes) -> None:
         if not self._flow.write(stream_frames.binary_message(payload)):
@@ -319,16 +332,19 @@ class Stream:
         elif self._closing is None and not self._socket.closed:
             for watch in self._watches.values():
                 watch.close()
-            self._closing = self._loop.create_task(
-                self._socket.close(
-                    code=WSCloseCode.POLICY_VIOLATION, message=authorize.UNAUTHENTICATED.detail.encode()
-                )
-            )
+            self._closing = self._loop.create_task(self._close_for_want_of_credential())
+
+    async def _close_for_want_of_credential(self) -> bool:
+        await self._all_answered()
+        message = authorize.UNAUTHENTICATED.detail.encode()
+        return await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=message)
 
     def _leave(self) -> None:
         """The connection is gone."""
         self._connection.on_writable = None
         self._flow.close()
+        if self._drained is not None:
+            self._drained.cancel()
         for timer in (self._pings, self._flush, self._recheck, *self._held):
             if timer is not None:
                 timer.cancel()
