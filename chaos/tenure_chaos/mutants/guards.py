@@ -78,6 +78,7 @@ BREAK_LEAVES_THE_FLOOR = Mutant(
             "pass",
         ),
     ),
+    profiles.BREAKS,
 )
 
 OP_ID_FORGOTTEN = Mutant(

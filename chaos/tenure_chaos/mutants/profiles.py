@@ -122,6 +122,15 @@ HANDS: Final = {
 COMMITS_REPEATED: Final = {**ANSWERS_LOST, "work": "guard,mishap", "keys": "3"}
 """Writes whose callers do not hear of them."""
 
+BREAKS: Final = {
+    **_BUSY,
+    "work": "guard,hold,mishap,mishap",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Leases that are ended by force while their holders write."""
+
 CLOCKS_APART: Final = {
     **_BUSY,
     "work": "hold,keep",
