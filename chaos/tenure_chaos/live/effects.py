@@ -5,6 +5,7 @@ without any effect that can be seen from outside has none in the list: a clock t
 not to be noticed.
 """
 
+import signal
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Final
 
 from tenure_chaos.history import CallRecord, History
 from tenure_chaos.live.analysis import Cost, Span, costs
+from tenure_chaos.live.cluster import EXIT_DAMAGED, EXIT_FATAL, EXIT_REMOVED, EXIT_START
 
 LATER_S: Final = 3.0
 """Effects may come so long after the end of a strike, unless another one has begun."""
@@ -29,11 +31,12 @@ SLOWEST: Final = 0.95
 
 ENDS: Final = {
     0: "stopped in good order",
-    -15: "stopped in good order",
-    -9: "killed",
-    3: "refused to start",
-    4: "refused to start: damaged",
-    70: "stopped itself",
+    -signal.SIGTERM: "stopped in good order",
+    -signal.SIGKILL: "killed",
+    EXIT_START: "refused to start",
+    EXIT_DAMAGED: "refused to start: damaged",
+    EXIT_REMOVED: "ended, as it was removed",
+    EXIT_FATAL: "stopped itself",
 }
 """What the code of a process's end says."""
 
