@@ -22,6 +22,7 @@ from live_cluster import LiveCluster, free_ports, until
 from live_cluster import LiveNode as LiveNode
 from load import Script
 from raw_http import HttpAnswer, NoAnswer, NotSent, fetch, request_bytes
+from raw_http import HttpConnection as HttpConnection
 
 
 class Refused(ValueError):

@@ -106,6 +106,21 @@ SECONDS_OF: Final = "simulated seconds of "
 IN_BRIEF: Final = (
     ("leaders elected", "leader elected"),
     ("changes of leader", "leader changed"),
+    ("members added", "member added"),
+    ("learners made voters", "member promoted"),
+    ("members removed", "member removed"),
+    ("members replaced, one for one", "member replaced"),
+    ("addresses of members said", "member readdressed"),
+    (
+        "clusters of 3 that became 5 and 3 again, every member another",
+        "every member replaced, from 3 to 5 to 3",
+    ),
+    (
+        "clusters of 5 that became 7 and 5 again, every member another",
+        "every member replaced, from 5 to 7 to 5",
+    ),
+    ("changes of members refused", "change of members refused"),
+    ("names of removed members refused", "name of a removed member refused"),
     ("snapshots installed", "snapshot installed"),
     ("torn tails repaired", "torn tail repaired"),
     ("losses of power that lost something", "power loss that lost something"),

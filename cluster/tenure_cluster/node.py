@@ -14,7 +14,6 @@ must not leave any more.
 import asyncio
 import datetime as dt
 import errno
-import gc
 import logging
 import os
 import resource
@@ -36,6 +35,7 @@ from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
 from tenure_cluster.auth.gate import Gate, TokenDesk
 from tenure_cluster.auth.tls import Files, NodeTls
+from tenure_cluster.collector import Collector
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
@@ -79,12 +79,6 @@ ID_CHARS: Final = ID_BYTES * 4 // 3
 
 IDS_PER_DRAW: Final = 256
 """Ids that one call of the system provides for."""
-
-GC_THRESHOLDS: Final = (5_000, 20, 50)
-"""Nearly everything that a call makes is freed by counting references; the interpreter's own thresholds
-walk what lives on far too often for that. What a granted lease leaves behind is walked once and never again,
-but all that came since the last walk in one go: ten times as many objects held the loop for 46 ms.
-"""
 
 TRACES_PATIENCE_S: Final = 2.0
 """How long a node that stops tries to send the spans that it has."""
@@ -132,6 +126,7 @@ class Node:
         self._clocks: asyncio.Task[None] | None = None
         self._misplaced: asyncio.Future[str] | None = None
         self.replica = Replica()
+        self._collector = Collector(lambda: self.replica.table)
 
     @property
     def service(self) -> LeaseService:
@@ -221,11 +216,7 @@ class Node:
         self._raft = raft
         service.start()
         self._service = service
-        # What recovery has built lives as long as the process: keep the collector from walking it over and
-        # over.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        self._collector.begin()
         gate = None
         if config.auth.required:
             gate = Gate(
@@ -304,6 +295,7 @@ class Node:
     async def stop(self) -> None:
         """Stop whatever of the node runs. A leader lets another node lead first, if one can within a second;
         everything that waits is answered."""
+        self._collector.end()
         service, self._service = self._service, None
         front, self._front = self._front, None
         raft, self._raft = self._raft, None

@@ -20,6 +20,8 @@ from tenure_cluster import faults
 
 NODES = {"ring of majorities": 5}
 
+SPARES = {"replace all members": 12}
+
 QUICK = Options(safety_s=25.0, fault_gap_s=2.0, snapshot_entries=20, think_s=0.2, segment_bytes=65_536)
 
 LONG = Options(safety_s=120.0, fault_gap_s=2.0, snapshot_entries=10, think_s=0.1, segment_bytes=65_536)
@@ -64,7 +66,7 @@ def test_every_fault_is_gone_once_the_world_is_healed(fault: str) -> None:
             assert all(node.disk.free_bytes() > 1 << 29 for node in nodes(world))
             assert not faults._armed
 
-    play(story, nodes=NODES.get(fault, 3))
+    play(story, nodes=NODES.get(fault, 3), spares=SPARES.get(fault, 0))
 
 
 def test_crashes_happen_in_syncs_and_at_every_point() -> None:
@@ -179,8 +181,10 @@ def write_something(world: World) -> None:
     actor.begin(actor.open_session(3_000))
 
 
-def play(story: Callable[[World], Awaitable[None]], *, nodes: int = 3, check: bool = True) -> World:
-    world = World(1, Options(nodes=nodes, clients=2, snapshot_entries=20))
+def play(
+    story: Callable[[World], Awaitable[None]], *, nodes: int = 3, spares: int = 0, check: bool = True
+) -> World:
+    world = World(1, Options(nodes=nodes, spares=spares, clients=2, snapshot_entries=20))
     world.run(story(world))
     if check:
         assert [str(violation) for violation in world.violations] == []

@@ -1,15 +1,17 @@
 """Stories of members that come and go, in the simulation, where every rule is held against every step."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+from tenure_chaos.report import Tally, in_brief
 from tenure_chaos.sim.node import SimNode
 from tenure_chaos.sim.options import Options
 from tenure_chaos.sim.run import run_seed
 from tenure_chaos.sim.stage import Stage, perform, play
 from tenure_cluster.raft import RaftError
 from tenure_cluster.raft.changes import Changed, ChangeRefused
-from tenure_cluster.raft.membership import Add, Change, Remove
+from tenure_cluster.raft.membership import Add, Change, Remove, changed, encode_members
 
 
 async def ask(stage: Stage, leader: SimNode, change: Change) -> Changed | RaftError:
@@ -162,3 +164,48 @@ def test_a_seed_with_changes_of_members_is_the_same_every_time() -> None:
     assert one.violations == other.violations == []
     assert one.trace_hash == other.trace_hash
     assert one.counts["fault change members"] > 0
+
+
+EVERY_MEMBER = "every member replaced, from 3 to 5 to 3"
+
+
+def test_a_cluster_of_three_becomes_one_of_five_and_three_others_are_left() -> None:
+    report = run_seed(
+        2, Options.for_seed(2, {"faults": "replace all members", "safety_s": "60", "nodes": "3"})
+    )
+    assert report.violations == []
+    counts = report.counts
+    assert counts[EVERY_MEMBER] == 1
+    assert counts["member added"] == counts["member promoted"] == counts["member removed"] == 3
+    assert counts["name of a removed member refused"] == 3
+    assert (
+        dict(in_brief(Tally(counts=counts)))["clusters of 3 that became 5 and 3 again, every member another"]
+        == "1"
+    )
+
+
+def test_a_name_that_is_given_again_breaks_a_rule() -> None:
+    async def story(stage: Stage) -> None:
+        leader = await stage.start()
+        gone = stage.others(leader)[0]
+        await leave(stage, gone)
+        leader = await stage.leader()
+        assert leader.raft is not None
+        assert leader.raft._consensus is not None
+        rules, consensus = stage.world.rules.members, leader.raft._consensus
+        again = changed(rules.of(consensus), add(gone), consensus.replica.last_index + 1)
+        rules.appending(leader.name, encode_members(again), consensus)
+        assert [found.rule for found in stage.world.violations] == ["names are not given again"]
+        stage.world.violations.clear()
+
+    play(story)
+
+
+def test_faults_can_be_asked_for_besides_those_that_a_seed_draws() -> None:
+    drawn = [Options.for_seed(seed) for seed in range(50)]
+    also = [Options.for_seed(seed, {"also": "change members,replace all members"}) for seed in range(50)]
+    for plain, more in zip(drawn, also, strict=True):
+        assert set(more.faults) == {*plain.faults, "change members", "replace all members"}
+        assert more.spares > more.nodes == plain.nodes
+        assert replace(more, faults=plain.faults, also=(), spares=plain.spares) == plain
+    assert len({options.spares for options in also}) > 4

@@ -6,6 +6,7 @@ import threading
 from deploy_nodes import NodeProcess, await_that
 
 LEASES = 8
+TTL_MS = 60_000
 
 
 class Renewing:
@@ -18,13 +19,15 @@ class Renewing:
         self.failed: list[object] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever)
-        self._lease_ids: list[str] = []
+        self.shortest_ms = TTL_MS
+        """The shortest time that an answer to a renewal has left."""
+        self._leases: list[dict[str, object]] = []
 
     def __enter__(self) -> "Renewing":
         for number in range(LEASES):
-            status, answer = self.cluster[0].call("acquire", key=f"k{number}", owner="holder", ttl_ms=60_000)
+            status, answer = self.cluster[0].call("acquire", key=f"k{number}", owner="holder", ttl_ms=TTL_MS)
             assert status == 200
-            self._lease_ids.append(answer["lease"]["lease_id"])
+            self._leases.append(answer["lease"])
         self._thread.start()
         return self
 
@@ -35,15 +38,17 @@ class Renewing:
     def _renew_for_ever(self) -> None:
         number = 0
         while not self._stopping.is_set():
-            node, lease_id = self.cluster[number % len(self.cluster)], self._lease_ids[number % LEASES]
+            cluster, lease = self.cluster, self._leases[number % LEASES]
+            node = cluster[number % len(cluster)]
             number += 1
             try:
-                status, answer = node.call("renew", lease_id=lease_id)
+                status, answer = node.call("renew", lease_id=lease["lease_id"])
             except Exception as error:  # whatever it is, the test names it
                 self.failed.append(error)
                 continue
-            if status == 200:
+            if status == 200 and answer["lease"]["token"] == lease["token"]:
                 self.renewed += 1
+                self.shortest_ms = min(self.shortest_ms, answer["lease"]["expires_in_ms"])
             else:
                 self.failed.append((status, answer))
 

@@ -1,5 +1,5 @@
-"""All nodes of a real cluster are replaced one after the other, under load, by the command line. A cluster of
-changed members is backed up, restored with others, and joined."""
+"""A real cluster of three becomes one of five and one of three others, under load, by the command line. One
+of changed members is backed up, restored with others, and joined."""
 
 import contextlib
 import json
@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deploy_kit import free_port
 from deploy_nodes import PATIENCE_S, NodeProcess, await_that, nodes
-from deploy_renewing import Renewing, view
+from deploy_renewing import TTL_MS, Renewing, view
 
 EXIT_REMOVED = 5
+LONG_MS = 3_600_000
 
 
 def variables(name: str, known: dict[str, tuple[int, int]]) -> dict[str, str]:
@@ -58,42 +60,70 @@ def addresses(ports: tuple[int, int]) -> list[str]:
     return ["--peer", f"127.0.0.1:{peer}", "--http", f"http://127.0.0.1:{port}"]
 
 
+STEPS = (
+    ("n4", ("add", "n4")),
+    ("n5", ("add", "n5")),
+    ("", ("remove", "n1")),
+    ("n6", ("replace", "n2", "n6")),
+    ("", ("remove", "n3")),
+)
+"""Which node is started, and what is typed then: three become five, and three others are left."""
+
+
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_node_is_replaced_under_load_and_no_renewal_fails(tmp_path: Path) -> None:
+def test_three_become_five_and_three_others_under_load_and_no_renewal_fails(tmp_path: Path) -> None:
     started: list[NodeProcess] = []
     with nodes(tmp_path, 3) as cluster, ended(started), Renewing(cluster) as renewing:
+        began = time.monotonic()
+        status, answer = cluster[0].call("acquire", key="long", owner="o", ttl_ms=LONG_MS)
+        assert status == 200
+        long = answer["lease"]
         ports = {
             member["id"]: tuple(int(member[key].rpartition(":")[2]) for key in ("http", "peer"))
             for member in view(cluster[0])["members"]
         }
         present = {f"n{n}": node for n, node in enumerate(cluster, 1)}
-        for n in (1, 2, 3):
-            old, new = f"n{n}", f"n{n + 3}"
-            ports[new] = (free_port(), free_port())
-            node = joining(tmp_path, new, {name: ports[name] for name in (*present, new)})
-            started.append(node)
-            node.start()
+        sizes = []
+        for new, words in STEPS:
+            where = []
+            if new:
+                ports[new] = (free_port(), free_port())
+                node = joining(tmp_path, new, {name: ports[name] for name in (*present, new)})
+                started.append(node)
+                node.start()
+                where = addresses(ports[new])
             renewing.await_more()
-            leaving = present.pop(old)
+            leaving = None if words[0] == "add" else present.pop(words[1])
             # Whoever is asked through a node that is leaving may be told that it stops.
             renewing.cluster = [*present.values()]
             renewing.await_more()
             asked = next(iter(present.values()))
-            done = tenure(asked, "members", "replace", old, new, *addresses(ports[new]))
+            done = tenure(asked, "members", *words, *where)
             assert done.returncode == 0, done.stderr + done.stdout
-            assert leaving.process is not None
-            assert leaving.process.wait(PATIENCE_S) == EXIT_REMOVED
-            assert "has been removed from cluster deploy" in leaving.log
-            present[new] = node
-            await_that(lambda node=node: node.ready, f"{new} to serve")
+            if leaving is not None:
+                assert leaving.process is not None
+                assert leaving.process.wait(PATIENCE_S) == EXIT_REMOVED
+                assert "has been removed from cluster deploy" in leaving.log
+            if new:
+                present[new] = node
+                await_that(lambda node=node: node.ready, f"{new} to serve")
             renewing.cluster = [*present.values()]
             renewing.await_more()
+            members = view(asked)["members"]
+            assert all(member["voter"] for member in members)
+            sizes.append(len(members))
+        assert sizes == [4, 5, 4, 4, 3]
         assert renewing.failed == []
-        last = view(present["n6"])
-        assert [member["id"] for member in last["members"]] == ["n4", "n5", "n6"]
-        assert all(member["voter"] for member in last["members"])
+        assert renewing.shortest_ms > 0.9 * TTL_MS
+        assert [member["id"] for member in view(present["n6"])["members"]] == ["n4", "n5", "n6"]
+
+        # A lease that nobody has touched lasts as long as it was to last, and not shorter.
+        status, body = present["n6"].ask("GET", "/v1/leases/long")
+        kept, left_ms = json.loads(body), LONG_MS - (time.monotonic() - began) * 1000
+        assert (status, kept["token"]) == (200, long["token"])
+        assert kept["expires_in_ms"] >= 0.99 * left_ms
 
         # Who was removed does not come back with its data, and says why at once.
         cluster[0].start()

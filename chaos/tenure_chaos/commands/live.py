@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tenure_chaos.live import folder, scenarios
+from tenure_chaos.live import folder, scenarios, tables
 from tenure_chaos.live.faults import BY_NAME, KINDS
 from tenure_chaos.live.namespaces import NoNamespaces
 from tenure_chaos.live.options import NODES
@@ -33,6 +35,7 @@ CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, ServerStuck, Timeout
 @click.option("--nodes", type=click.Choice([str(count) for count in NODES]), help="[default: 3]")
 @click.option("--clients", type=click.IntRange(1, 50), help="Client processes. [default: 3]")
 @click.option("--programs", type=click.IntRange(1, 100), help="Programs of each of them. [default: 6]")
+@click.option("--keys", type=click.IntRange(1, 1_000), help="Keys that all programs share. [default: 6]")
 @click.option("--seconds", type=click.FloatRange(1.0), help="How long faults strike. [default: 40]")
 @click.option("--seed", type=int, help="Of the schedule. [default: 1]")
 @click.option("--fault", "faults", multiple=True, help="Only this one, at random; can be given again.")
@@ -99,11 +102,28 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     # What the bench itself hears from its connections is of no interest: the history has it.
     logging.disable(logging.CRITICAL)
     say = (lambda text: None) if quiet else click.echo
-    report = asyncio.run(run(options, directory, scenario.run, title=scenario.title, say=say))
+    work = run(options, directory, scenario.run, title=scenario.title, say=say)
+    try:
+        report = asyncio.run(_until_told(work))
+    except asyncio.CancelledError:
+        click.echo("tenure-chaos live: told to stop; nodes, clients and proxies are ended", err=True)
+        sys.exit(128 + signal.SIGTERM)
     page = folder.write(report)
+    if not quiet:
+        singly = len(report.struck) <= len(KINDS)
+        click.echo(tables.markdown((tables.strikes if singly else tables.kinds)(report)))
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)
+
+
+async def _until_told(work: Coroutine[Any, Any, LiveReport]) -> LiveReport:
+    """SIGTERM and a terminal that goes away end a run as Ctrl-C does: its processes end before it."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await work
 
 
 def again(what: str) -> None:

@@ -1,5 +1,6 @@
 """One live run's parts, as faults see them, and the one way to begin and end a fault."""
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
@@ -40,6 +41,8 @@ class Bench:
         """What went wrong with the bench itself."""
         self.seen: Observations | None = None
         """What the nodes have written down, once the run is over."""
+        self.unfinished: list[asyncio.Task[None]] = []
+        """Changes of members that could not be brought to their end when they were healed."""
         self._say = say
         self._on: dict[Fault, FaultRecord] = {}
         self._numbers = 0
@@ -97,6 +100,20 @@ class Bench:
         """Heal what is on, last first."""
         for fault in reversed(list(self._on)):
             await self.end(fault)
+
+    # -- who is there
+
+    def names_by_url(self) -> dict[str, str]:
+        """Of the nodes, as they name themselves."""
+        return {node.http: node.name for node in self.cluster.nodes.values()}
+
+    def routes_of(self, client: str) -> dict[str, str]:
+        """Where a client reaches each node, by the node's URL."""
+        network = self.network
+        return {
+            node.http: f"http://{network.address(f'{client}>{node.name}')}"
+            for node in self.cluster.nodes.values()
+        }
 
     # -- whom to strike
 

@@ -14,6 +14,7 @@ from tenure_chaos.live.bench import Bench
 from tenure_chaos.live.cluster import CLUSTER_ID
 from tenure_chaos.live.work.client import LiveClient
 from tenure_chaos.live.work.program import LiveProgram
+from tenure_chaos.live.work.routes import Routes
 from tenure_chaos.live.work.world import LiveWorld
 from tenure_chaos.sim.options import Options
 from tenure_cluster.inspection import read_contents
@@ -60,10 +61,10 @@ async def leader_comes(bench: Bench, history: History) -> bool:
 
 async def fresh_acquire(bench: Bench, history: History, options: Options) -> str:
     """The healed cluster grants a key that nobody has touched. Returns what is wrong, or nothing."""
-    nodes = {node.http: node.name for node in bench.cluster.nodes.values()}
+    nodes = bench.names_by_url()
     world = LiveWorld(seed=bench.options.seed, began_at=bench.began_at, options=options, nodes=nodes)
     client = LiveClient(
-        name="bench", world=world, routes={url: url for url in nodes}, rng=random.Random("bench")
+        name="bench", world=world, routes=Routes({url: url for url in nodes}), rng=random.Random("bench")
     )
     program = LiveProgram(world, client, None)
     ttl_ms = min(options.ttl_ms)

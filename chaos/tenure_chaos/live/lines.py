@@ -5,11 +5,18 @@ A line is written ``n1>n2`` or ``c1>n2``: from who sends, or asks, to who is sen
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Stream = Literal["upstream", "downstream"]
 
 BOTH: Final[tuple[Stream, Stream]] = ("upstream", "downstream")
+
+
+class Place(NamedTuple):
+    """Where a process runs: its address, and what its program is started by."""
+
+    host: str
+    prefix: tuple[str, ...]
 
 
 class NoLines(Exception):
@@ -51,6 +58,18 @@ class Lines(ABC):
     @abstractmethod
     async def open(self, upstream: Callable[[str, str], str]) -> None:
         """Make the lines. ``upstream(from, to)`` is the real address at the end of one."""
+
+    async def prepare(self, node: str) -> Place | None:
+        """A node is to come: where it is to run, if not beside all others."""
+        return None
+
+    @abstractmethod
+    async def join(self, node: str, upstream: Callable[[str, str], str]) -> None:
+        """Make the lines of a node that has been prepared: to and from all others, and of all clients."""
+
+    def leave(self, node: str) -> None:
+        """A node is gone: its lines are nobody's to strike any more, and stay as they are until the end."""
+        self.nodes = tuple(name for name in self.nodes if name != node)
 
     @abstractmethod
     async def close(self) -> None: ...

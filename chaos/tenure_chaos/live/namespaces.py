@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from tenure_chaos.live.cluster import Place
-from tenure_chaos.live.lines import BOTH, Lines, Stream
+from tenure_chaos.live.lines import BOTH, Lines, Place, Stream
 
 NOBODY: Final = "02:00:00:00:ff:ff"
 BENCH: Final = 254
@@ -76,19 +75,22 @@ class Namespaces(Lines):
         _ip("link", "add", bridge, "type", "bridge")
         _ip("addr", "add", f"{self.bench_host}/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
-        for name, number in self._numbers.items():
-            space, end = self._space(name), f"{self._prefix}v{number}"
-            _ip("netns", "add", space)
-            _ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", space)
-            _ip("link", "set", end, "master", bridge, "up")
-            _ip("-n", space, "link", "set", "lo", "up")
-            _ip("-n", space, "link", "set", "eth0", "address", self._hardware(name))
-            _ip("-n", space, "addr", "add", f"{self._host(name)}/24", "dev", "eth0")
-            _ip("-n", space, "link", "set", "eth0", "up")
+        for name in self._numbers:
+            self._make_space(name)
         for a in self._numbers:
             for b in self._numbers:
                 if a != b:
                     self._reach(a, b, self._hardware(b))
+
+    def _make_space(self, name: str) -> None:
+        space, end = self._space(name), f"{self._prefix}v{self._numbers[name]}"
+        _ip("netns", "add", space)
+        _ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _ip("link", "set", end, "master", f"{self._prefix}b", "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+        _ip("-n", space, "link", "set", "eth0", "address", self._hardware(name))
+        _ip("-n", space, "addr", "add", f"{self._host(name)}/24", "dev", "eth0")
+        _ip("-n", space, "link", "set", "eth0", "up")
 
     def remove(self) -> None:
         """Whatever of it there is. Processes in there must have ended."""
@@ -115,6 +117,23 @@ class Namespaces(Lines):
         for line in (*self.client_lines(), *self.peer_lines()):
             a, _, b = line.partition(">")
             self._upstream[line] = upstream(a, b)
+
+    async def prepare(self, node: str) -> Place:
+        others = list(self._numbers)
+        self._numbers[node] = len(others) + 1
+
+        def make() -> None:
+            self._make_space(node)
+            for other in others:
+                self._reach(node, other, self._hardware(other))
+                self._reach(other, node, self._hardware(node))
+
+        await asyncio.to_thread(make)
+        return self.place(node)
+
+    async def join(self, node: str, upstream: Callable[[str, str], str]) -> None:
+        self.nodes = (*self.nodes, node)
+        await self.open(upstream)
 
     async def close(self) -> None:
         """``remove`` does it, once the processes have ended."""

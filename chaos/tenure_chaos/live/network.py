@@ -16,7 +16,7 @@ import asyncio
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from tenure_chaos.live.lines import BOTH, Lines, NoLines, Stream
@@ -62,6 +62,16 @@ class Network(Lines):
         ones, or those from ``first_port`` on: first the clients' lines, then those between the nodes."""
         lines = [*self.client_lines(), *self.peer_lines()]
         ports = free_ports(len(lines)) if first_port is None else range(first_port, first_port + len(lines))
+        await self._open(lines, ports, upstream)
+
+    async def join(self, node: str, upstream: Callable[[str, str], str]) -> None:
+        self.nodes = (*self.nodes, node)
+        lines = [line for line in (*self.client_lines(), *self.peer_lines()) if line not in self._listen]
+        await self._open(lines, free_ports(len(lines)), upstream)
+
+    async def _open(
+        self, lines: Sequence[str], ports: Sequence[int], upstream: Callable[[str, str], str]
+    ) -> None:
         wanted = []
         for line, port in zip(lines, ports, strict=True):
             a, _, b = line.partition(">")

@@ -17,9 +17,11 @@ from tenure_chaos.checkers.rules import Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.cluster import LiveCluster, Place
+from tenure_chaos.live.cluster import LiveCluster, node_names
 from tenure_chaos.live.collect import Observations, put_together
-from tenure_chaos.live.lines import Lines
+from tenure_chaos.live.effects import Struck, Told, effects
+from tenure_chaos.live.lines import Lines, Place
+from tenure_chaos.live.members import changes_end, compare_gone
 from tenure_chaos.live.namespaces import namespaces
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.options import LiveOptions
@@ -63,6 +65,8 @@ class LiveReport:
     snapshots: dict[str, int]
     endings: list[tuple[str, int, int]] = field(default_factory=list)
     """(node, incarnation, code) of every process that ended."""
+    struck: list[Struck] = field(default_factory=list)
+    """Every strike, with what was seen of it."""
 
 
 def work_options(options: LiveOptions) -> Options:
@@ -90,15 +94,15 @@ async def run(
     async with AsyncExitStack() as stack:
         # A socket's path must be short, and that of the directory may not be.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-chaos-")))
-        node_names = [f"n{number}" for number in range(1, 1 + options.nodes)]
+        nodes = node_names(options.nodes)
         names = [f"c{number}" for number in range(1, 1 + options.clients)]
-        network, surroundings = _surroundings(stack, options, directory, node_names, names)
+        network, surroundings = _surroundings(stack, options, directory, nodes, names)
         cluster = LiveCluster(
             directory,
             nodes=options.nodes,
             sockets=sockets,
             mutant=options.mutant,
-            places={name: place for name, place in surroundings.places.items() if name in node_names},
+            places={name: place for name, place in surroundings.places.items() if name in nodes},
         )
         stack.callback(cluster.kill_everything)
         stack.push_async_callback(network.close)
@@ -130,13 +134,12 @@ async def run(
 
 
 def _task(bench: Bench, name: str, registers: tuple[str, int]) -> Task:
-    nodes = bench.cluster.nodes.values()
     return Task(
         name=name,
         seed=bench.options.seed,
         began_at=bench.began_at,
-        nodes={node.http: node.name for node in nodes},
-        routes={node.http: f"http://{bench.network.address(f'{name}>{node.name}')}" for node in nodes},
+        nodes=bench.names_by_url(),
+        routes=bench.routes_of(name),
         options=work_options(bench.options),
         registers=registers,
         output=str(bench.directory / f"{name}.jsonl"),
@@ -182,19 +185,23 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
-    await asyncio.wait((striking,), timeout=bench.options.seconds)
-    left_s = until - bench.now()
-    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
-        await asyncio.sleep(left_s)
-    striking.cancel()
-    [ended] = await asyncio.gather(striking, return_exceptions=True)
+    try:
+        await asyncio.wait((striking,), timeout=bench.options.seconds)
+        left_s = until - bench.now()
+        if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
+            await asyncio.sleep(left_s)
+    finally:
+        # Also when the run is broken off: who heals later starts nodes that nobody ends.
+        striking.cancel()
+        [ended] = await asyncio.gather(striking, return_exceptions=True)
     if isinstance(ended, ServerStuck):
         raise ended
     if isinstance(ended, Exception):
         bench.failures.append(f"the faults: {type(ended).__name__}: {ended}")
     bench.note("everything is mended")
     await conclusion.heal(bench)
-    came = await conclusion.leader_comes(bench, history)
+    if came := await conclusion.leader_comes(bench, history):
+        await changes_end(bench)
     bench.note("the clients finish")
     await asyncio.gather(*(client.finish() for client in bench.clients.values()))
     if came:
@@ -211,8 +218,10 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     parts = [await client.leave() for client in bench.clients.values()]
     bench.failures += await conclusion.stop_nodes(bench)
     seen = Observations(bench.began_at)
-    for node in bench.cluster.nodes.values():
-        await asyncio.to_thread(seen.read, node.name, node.observed_path)
+    for node in bench.cluster.everyone:
+        if node.starts:
+            await asyncio.to_thread(seen.read, node.name, node.observed_path)
+    bench.failures += await asyncio.to_thread(compare_gone, bench.cluster.gone, seen)
     history.faults = bench.faults
     put_together(parts, seen, history)
     bench.seen = seen
@@ -236,7 +245,7 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
     for client in bench.clients.values():
         counts.update(client.counts)
         violations += client.violations
-    endings = [ending for node in bench.cluster.nodes.values() for ending in node.endings]
+    endings = [ending for node in bench.cluster.everyone for ending in node.endings]
     violations += [
         f"nodes run: {ending.node} ended by itself with {ending.code} (start {ending.incarnation})"
         for ending in endings
@@ -248,11 +257,12 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
     for client in bench.clients.values():
         for suffix in (".jsonl", ".json"):
             (bench.directory / client.name).with_suffix(suffix).unlink(missing_ok=True)
+    told = Told(history, [(ending.at, ending.node, ending.code) for ending in endings], seen.snapshots_at)
     return LiveReport(
         title=title,
         options=bench.options,
         directory=bench.directory,
-        nodes=list(bench.cluster.nodes),
+        nodes=[node.name for node in bench.cluster.everyone],
         proxies=surroundings.what,
         real_proxies=surroundings.real,
         work_began_at=bench.work_began_at,
@@ -265,4 +275,5 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
         downs=bench.cluster.downs,
         snapshots=seen.snapshots,
         endings=[(ending.node, ending.incarnation, ending.code) for ending in endings],
+        struck=effects(told),
     )

@@ -7,6 +7,7 @@
     promoted when caught up    a learner that is made a voter has what was committed, but for a few entries
     leaders are members        who takes office is a voter by its own log, and a majority of the voters of
                                that log has voted for it
+    names are not given again  nobody is a member who has been removed
     only the removed           a node that is told that it has been removed has been
 
 Who counts for a node is worked out here from the entries in its log, not asked of the node.
@@ -104,6 +105,10 @@ class MembersRules:
         own = self._rules.committed.get(replica.no_op_index)
         if own is None or own.term != term:
             self._violation("one change at a time", f"{node}: {index} before its own no-op is committed")
+        for name in sorted(
+            set(membership.names) & {*before.removed, *self.last.removed, *membership.removed}
+        ):
+            self._violation("names are not given again", f"{node}: {name} is a member by {index}")
         differing = set(before.members) ^ set(membership.members)
         names = sorted({info.id for info in differing})
         if len(names) > 1:

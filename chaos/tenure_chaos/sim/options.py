@@ -44,14 +44,17 @@ FAULTS = (
     "forced compaction",
     "leader transfer",
     "change members",
+    "replace all members",
 )
 """Kinds of faults, each a class of faults/."""
 
 
-LATER_FAULTS = ("leader transfer", "change members")
+LATER_FAULTS = ("leader transfer", "change members", "replace all members")
 """Those that came after the others, and are drawn apart from them: so all else of a seed is what it was."""
 
 LATER_PART = 0.3
+REPLACING_PART = 0.5
+"""Of the seeds with changes of members."""
 
 HOLDING = (
     "hold",
@@ -69,8 +72,14 @@ HOLDING = (
     "progress",
     "program",
 )
-WORK = (*HOLDING, "look", "mishap")
-"""What clients do, each a module of workloads/; the last two only make sense beside others."""
+EARLIER_WORK = (*HOLDING, "look", "mishap")
+"""The last two only make sense beside others."""
+
+LATER_WORK = ("resize",)
+"""What came after the other kinds, and is drawn apart from them."""
+
+WORK = (*EARLIER_WORK, *LATER_WORK)
+"""What clients do, each a module of workloads/."""
 
 
 class InvalidOption(ValueError):
@@ -88,6 +97,8 @@ class Options:
     keys: int = 4
     safety_s: float = 60.0
     faults: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Faults that there are besides those that are drawn, or set."""
     fault_gap_s: float = 4.0
     think_s: float = 0.5
     ttl_ms: tuple[int, ...] = (3_000, 5_000, 10_000)
@@ -126,12 +137,20 @@ class Options:
         later = random.Random(f"later options of {seed}")
         if later.random() < LATER_PART:
             drawn = replace(drawn, faults=(*drawn.faults, "leader transfer"))
+        changes = later.random() < LATER_PART
+        spares = later.randint(1, 4) if changes else 3
+        if changes:
+            drawn = replace(drawn, faults=(*drawn.faults, "change members"), spares=spares)
         if later.random() < LATER_PART:
-            drawn = replace(drawn, faults=(*drawn.faults, "change members"), spares=later.randint(1, 4))
-        return drawn.override(overrides or {})
+            drawn = replace(drawn, work=(*drawn.work, *LATER_WORK))
+        if changes and later.random() < REPLACING_PART:
+            drawn = replace(drawn, faults=(*drawn.faults, "replace all members"))
+            drawn = replace(drawn, spares=spares + drawn.nodes)
+        return drawn.override(overrides or {}, spares)
 
-    def override(self, texts: Mapping[str, str]) -> "Options":
-        """Set options by what somebody has typed; several values are separated by commas."""
+    def override(self, texts: Mapping[str, str], spares: int = 3) -> "Options":
+        """Set options by what somebody has typed; several values are separated by commas. `spares`: how many
+        there are where members change, if nothing else was drawn or set."""
         hints = get_type_hints(Options)
         known = [field.name for field in fields(self)]
         values: dict[str, Any] = {}
@@ -143,13 +162,21 @@ class Options:
             except ValueError:
                 raise InvalidOption(f"{text!r} is no value for {name}") from None
         chosen = replace(self, **values)
+        if chosen.also:
+            chosen = replace(chosen, faults=tuple(dict.fromkeys((*chosen.faults, *chosen.also))))
         if unknown := [fault for fault in chosen.faults if fault not in FAULTS]:
             raise InvalidOption(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
-        if "change members" in chosen.faults and not chosen.spares:
-            chosen = replace(chosen, spares=3)
+        if "spares" not in texts:
+            chosen = chosen._with_spares(spares)
         if unknown := [kind for kind in chosen.work if kind not in WORK]:
             raise InvalidOption(f"there is no work {unknown[0]!r}; there are: {', '.join(WORK)}")
         return chosen
+
+    def _with_spares(self, spares: int) -> "Options":
+        """At least as many as the changes of members need."""
+        needed = min(self.spares or spares, spares) if "change members" in self.faults else 0
+        needed += self.nodes if "replace all members" in self.faults else 0
+        return replace(self, spares=max(self.spares, needed))
 
     @property
     def leader_bound_s(self) -> float:
@@ -202,8 +229,8 @@ class Options:
 def _draw_work(rng: random.Random) -> tuple[str, ...]:
     """Everything, or a few kinds that then meet one another all the more often."""
     if rng.random() < 0.3:
-        return WORK
-    aside = [kind for kind in WORK if kind not in HOLDING and rng.random() < 0.5]
+        return EARLIER_WORK
+    aside = [kind for kind in EARLIER_WORK if kind not in HOLDING and rng.random() < 0.5]
     return (*rng.sample(HOLDING, rng.randint(1, 3)), *aside)
 
 

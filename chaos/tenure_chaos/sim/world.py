@@ -82,6 +82,8 @@ class World:
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
         """The latest explicit sessions of all clients, open or not: something may be handed over to them."""
+        self.slots_known: dict[str, int] = {}
+        """By pool: the number of its slots that some client was told last."""
         self.hosts: dict[str, SimNode] = {}
         """All machines, those that are no members yet or no more among them."""
         count = self.options.nodes + self.options.spares
@@ -116,7 +118,8 @@ class World:
             )
         self.nodes: dict[str, SimNode] = {name: self.hosts[name] for name in first}
         """The members, as of the latest entry about them that is known to be committed."""
-        self.membership = bootstrap(first)
+        self.membership = self.first_members = bootstrap(first)
+        self._voters_most = len(first)
         self.clients = {
             name: SimClient(
                 name=name,
@@ -244,6 +247,19 @@ class World:
                 self.count("member promoted")
         if len(membership.names) > len(before.names):
             self.count("member added")
+        elif membership.names == before.names and membership.voters == before.voters:
+            self.count("member readdressed")
+        self._look_whether_all_are_others(membership)
+
+    def _look_whether_all_are_others(self, membership: Membership) -> None:
+        """Whether the cluster has grown by two, is as large as it was at first, and has nobody of then."""
+        self._voters_most = max(self._voters_most, len(membership.voters))
+        first, voters = self.first_members.names, membership.voters
+        others = not set(first) & set(membership.names) and len(voters) == len(first)
+        if others and not membership.learners and self._voters_most >= len(first) + 2:
+            large = len(first) + 2
+            self.count(f"every member replaced, from {len(first)} to {large} to {len(first)}")
+            self._voters_most = len(first)
 
     def _removed(self, node: SimNode, how: str) -> None:
         """A process has learned that its node is removed, and ends."""

@@ -26,6 +26,7 @@ from tenure_cluster.api.dashboard import Dashboard, is_dashboard
 from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
 from tenure_cluster.api.exchange import Exchange, LongEndpoint
+from tenure_cluster.api.fairness import STRANGERS, Fairness
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -100,6 +101,8 @@ class HttpFront:
         self._limits = limits
         self._service = service
         self._gate = gate
+        self._fairness: Fairness | None = None
+        """Where callers are told apart."""
         self._open = frozenset({"metrics"} if metrics_open else ())
         self._streams: dict[Stream, None] = {}
         more_calls: dict[str, Callable[[Route], Endpoint]] = {
@@ -126,6 +129,8 @@ class HttpFront:
         """Serve on ``host:port``; port 0 takes a free one. ``tls`` gives the context of each handshake;
         without it the front speaks plain HTTP. Raises OSError if the address cannot be had."""
         host, _, port = listen.rpartition(":")
+        if self._gate is not None:
+            self._fairness = Fairness()
         self._table = ConnectionTable(self._limits, self._answer_broken)
         server = ConnectionServer(self._handle, self._table)
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_timeout_ms / 1000)
@@ -202,6 +207,8 @@ class HttpFront:
         started_s = log.now_s() if log is not None and log.all else None
         try:
             answer = await self._answer(request, connection, content_type, answer_format, request_id)
+            if self._fairness is not None and type(answer) is Answer and answer.refused:
+                await self._fairness.hold(connection.told_apart_by, answer.refused)
         except _ClientGone:
             return self._writer.nothing()
         except Exception:
@@ -254,6 +261,8 @@ class HttpFront:
                 named = await self._named(endpoint, rest, query, request, content_type, caller)
                 authorize.tell(self._service, refused, endpoint.route.operation, caller, named)
                 return refusal(refused, answer_format, _CHALLENGE if refused.status == 401 else b"")
+            if self._fairness is not None and endpoint.route.access != "open":
+                await self._fairness.turn(caller.tenant)
         if endpoint.takes_body:
             body_format = self._body_format(request, content_type)
             if isinstance(body_format, Problem):
@@ -286,6 +295,7 @@ class HttpFront:
                     answer_format,
                     caller,
                     self._gate,
+                    self._fairness,
                 )
                 return await endpoint.serve(exchange, asked)
             return await endpoint.answer(asked, answer_format, caller)
@@ -303,6 +313,7 @@ class HttpFront:
         shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
         origin = connection.origin
         caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
+        connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
         if caller is None:
             return connection.anybody, authorize.UNAUTHENTICATED
         return caller, authorize.right_refusal(caller, route.operation)

@@ -40,7 +40,16 @@ _REFUSALS_LOG_PERIOD_S: Final = 60.0
 class Connection(web.RequestHandler):
     """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
 
-    __slots__ = ("_anybody", "_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost", "on_writable")
+    __slots__ = (
+        "_anybody",
+        "_bytes_behind",
+        "_state",
+        "_table",
+        "_wire",
+        "cancel_when_lost",
+        "on_writable",
+        "told_apart_by",
+    )
 
     def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
         super().__init__(
@@ -57,6 +66,8 @@ class Connection(web.RequestHandler):
         self._bytes_behind = False
         self._anybody: Caller | None = None
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
+        self.told_apart_by = ""
+        """The tenant of the last request, or the address if nobody was let in."""
         self.cancel_when_lost: asyncio.Task[Any] | None = None
         """The task of a request that is of no use to anybody once this connection is gone."""
         self.on_writable: Callable[[], None] | None = None

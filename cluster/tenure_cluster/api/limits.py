@@ -25,6 +25,9 @@ STREAM_WAITS_MAX: Final = 1_000
 STREAM_WATCHES_MAX: Final = 100
 """Most watches of one stream."""
 
+STREAM_HELD_MAX: Final = 200
+"""Refusals of one stream that are held back beyond which nothing more is read from it."""
+
 DROPS_PER_SWEEP_MAX: Final = 200
 """Most overdue connections that are closed in one go, so that closing many never holds the loop."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from tenure_cluster.lease.audit_trail import AuditChain, AuditRecord, AuditRepeat, same
 from tenure_cluster.lease.credentials import Credential
-from tenure_cluster.lease.holding import EMPTY_METADATA
+from tenure_cluster.lease.granting import EMPTY_METADATA
 from tenure_cluster.lease.indexes import SessionRef, waiter_ref
 from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation

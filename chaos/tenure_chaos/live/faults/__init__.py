@@ -18,6 +18,7 @@ from tenure_chaos.live.faults.kill import KillAll, KillLeader, KillMajority, Kil
 from tenure_chaos.live.faults.kind import Fault
 from tenure_chaos.live.faults.latency import Latency
 from tenure_chaos.live.faults.lost_replies import LostReplies
+from tenure_chaos.live.faults.members import ChangeMembers
 from tenure_chaos.live.faults.one_way import OneWay
 from tenure_chaos.live.faults.pause_client import PauseClient
 from tenure_chaos.live.faults.pause_node import PauseLeader, PauseNode
@@ -62,6 +63,7 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     WallStep,
     ForcedCompaction,
     TransferLeader,
+    ChangeMembers,
 )
 
 BY_NAME: Final = {kind.name: kind for kind in KINDS}

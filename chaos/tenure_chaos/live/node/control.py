@@ -136,4 +136,6 @@ class Control:
             "commit_index": status.commit_index,
             "raft_applied": status.applied_index,
             "snapshot_index": status.snapshot_index,
+            "voters": node.raft.membership.voters,
+            "learners": node.raft.membership.learners,
         }

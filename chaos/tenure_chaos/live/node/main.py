@@ -1,12 +1,14 @@
 """``python -m tenure_chaos.live.node.main run --config FILE``: ``tenured``, watched and at the bench's mercy.
 
 It is the server's own command line, composition root, front, service and consensus. Exchanged are: the
-replica, for one that writes down what it applies; clock and disk, for ones that can be bent; and, if a mutant
-is asked for, a few lines of it. All of that is asked for by variables:
+replica, for one that writes down what it applies; clock and disk, for ones that can be bent; where other
+nodes are dialled, for the lines of the bench; and, if a mutant is asked for, a few lines of it. All of that
+is asked for by variables:
 
     TENURE_CHAOS_OBSERVED      file that what was observed is appended to
     TENURE_CHAOS_CONTROL       Unix socket on which orders are taken
     TENURE_CHAOS_INCARNATION   how often this node was started before
+    TENURE_CHAOS_ROUTES        file that says where each other node is dialled
     TENURE_CHAOS_MUTANT        name of a mutant (tenure-chaos mutants --list)
 """
 
@@ -19,6 +21,7 @@ from pathlib import Path
 from tenure_chaos.live.node.bends import Bends, BentClock, BentDisk
 from tenure_chaos.live.node.control import Control
 from tenure_chaos.live.node.observer import ObservedReplica, Observer
+from tenure_chaos.live.node.routing import dial_by
 from tenure_chaos.mutants.catalogue import BY_NAME
 from tenure_chaos.mutants.edits import made
 from tenure_cluster import cli, node
@@ -69,6 +72,8 @@ def main() -> None:
     # The composition root looks both up by these names.
     setattr(node, "Node", ObservedNode)  # noqa: B010
     setattr(node, "SystemDisk", Disk)  # noqa: B010
+    if routes := os.environ.get("TENURE_CHAOS_ROUTES"):
+        dial_by(Path(routes))
     with ExitStack() as edits:
         if name := os.environ.get("TENURE_CHAOS_MUTANT"):
             edits.enter_context(made(BY_NAME[name].edits))

@@ -3,7 +3,6 @@
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from tenure._endpoints import Endpoints
 from tenure._http import Http
 from tenure._protocol import Attempt, Call
 from tenure._requests import Request
+from tenure_chaos.live.work.routes import Routes
 from tenure_chaos.live.work.world import LiveClock, LiveWorld
 from tenure_chaos.sim.client import ATTEMPT_TIMEOUT_S, CALL_TIMEOUT_S, SimCall, SimClient
 from tenure_chaos.sim.exchange import HttpAnswer, NoAnswer, NotSent
@@ -21,13 +21,12 @@ A = TypeVar("A")
 
 
 class LiveClient(SimClient):
-    """It knows the nodes by their own URLs, which is how they name their leader; ``routes`` are the addresses
-    at which it really reaches them.
+    """It knows the nodes by their own URLs; ``routes`` are the addresses at which it really reaches them.
 
     Each thread has connections and a knowledge of the nodes of its own, as the client's parts have.
     """
 
-    def __init__(self, *, name: str, world: LiveWorld, routes: Mapping[str, str], rng: random.Random) -> None:
+    def __init__(self, *, name: str, world: LiveWorld, routes: Routes, rng: random.Random) -> None:
         # Of what a simulated client has, all that stays: there are no simulated nodes and links.
         self.name = name
         self.process = Process(name)
@@ -37,15 +36,16 @@ class LiveClient(SimClient):
         self.on_death = lambda: None
         self.clock = LiveClock()  # type: ignore[assignment]
         self._world = world
-        self._routes = dict(routes)
+        self._routes = routes
         self._own = threading.local()
 
     @property
     def urls(self) -> tuple[str, ...]:
-        return tuple(self._routes)
+        return self._routes.urls
 
     def _fresh_endpoints(self) -> Endpoints:
-        return Endpoints(list(self._routes), first=self.rng.randrange(len(self._routes)))
+        urls = self._routes.urls
+        return Endpoints(urls, first=self.rng.randrange(len(urls)))
 
     def begin(
         self,
@@ -55,8 +55,9 @@ class LiveClient(SimClient):
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         anywhere: bool = False,
     ) -> SimCall[A]:
-        if not hasattr(self._own, "endpoints"):
-            self._own.endpoints = self._fresh_endpoints()
+        version = self._routes.version
+        if getattr(self._own, "version", None) != version:
+            self._own.version, self._own.endpoints = version, self._fresh_endpoints()
         return SimCall(
             Call(
                 request,
@@ -73,13 +74,16 @@ class LiveClient(SimClient):
             self._own.http = Http(credential=None)
         http: Http = self._own.http
         self.counts["attempts"] += 1
+        route = self._routes.get(attempt.url)
+        if route is None:
+            raise NotSent(f"{attempt.url} is a node that this client was not told of")
         try:
-            answer = await http.send(replace(attempt, url=self._routes[attempt.url]))
+            answer = await http.send(replace(attempt, url=route))
         except _http.NotSent as error:
             raise NotSent(str(error)) from error
         except _http.NoAnswer as error:
             raise NoAnswer(str(error)) from error
-        node = self._world.nodes[attempt.url.removeprefix("http://")]
+        node = self._world.node_at(attempt.url)
         # Drawn anew whenever the node's process starts.
         node.process.incarnation = answer[1].get("X-Request-Id", "").rpartition("-")[0]
         return answer

@@ -1,5 +1,5 @@
-"""A client's process. Its first line of input says what it is to be; it works until "stop" comes, or the
-input ends, and leaves its history in a file.
+"""A client's process. Its first line of input says what it is to be, those that are JSON which nodes there
+are now; it works until "stop" comes, or the input ends, and leaves its history in a file.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import msgspec
 
 from tenure_chaos.live.work.client import LiveClient
 from tenure_chaos.live.work.program import LiveProgram
+from tenure_chaos.live.work.routes import Routes
 from tenure_chaos.live.work.watcher import watch
 from tenure_chaos.live.work.world import LiveWorld
 from tenure_chaos.mutants.catalogue import BY_NAME
@@ -45,22 +46,45 @@ class Task:
     mutant: str = ""
 
 
-async def work(task: Task, ended: asyncio.Event) -> None:
+@dataclass
+class NodesNow:
+    """Which nodes there are from now on."""
+
+    nodes: dict[str, str]
+    """Name by URL."""
+    routes: dict[str, str]
+    """Where each URL is really reached."""
+
+
+async def _listen(world: LiveWorld, routes: Routes, ended: asyncio.Event) -> None:
+    """What the bench says, until it says that it is over."""
+    loop = asyncio.get_running_loop()
+    while (line := await loop.run_in_executor(None, sys.stdin.readline)).startswith("{"):
+        now = msgspec.json.decode(line, type=NodesNow)
+        world.know(now.nodes)
+        routes.change(now.routes)
+    ended.set()
+
+
+async def work(task: Task) -> None:
     """All of it."""
     world = LiveWorld(seed=task.seed, began_at=task.began_at, options=task.options, nodes=task.nodes)
+    routes, ended = Routes(task.routes), asyncio.Event()
+    listening = asyncio.ensure_future(_listen(world, routes, ended))
     programs = []
     for number in range(1, 1 + task.programs):
         name = f"{task.name}.{number}"
         rng = random.Random(f"{name} of {task.seed}")
-        client = LiveClient(name=name, world=world, routes=task.routes, rng=rng)
+        client = LiveClient(name=name, world=world, routes=routes, rng=rng)
         programs.append(LiveProgram(world, client, task.registers))
     watching = [
-        asyncio.ensure_future(watch(world, f"{task.name}.w{number}", list(task.routes.values()), prefix))
+        asyncio.ensure_future(watch(world, f"{task.name}.w{number}", routes, prefix))
         for number, prefix in enumerate(task.watches)
     ]
     running = [asyncio.ensure_future(program.run()) for program in programs]
     print("ready", flush=True)  # noqa: T201
     await ended.wait()
+    await listening
     for program in programs:
         program.stopping = True
     _, late = await asyncio.wait(running, timeout=FINISH_S)
@@ -83,16 +107,8 @@ async def work(task: Task, ended: asyncio.Event) -> None:
 async def _main() -> None:
     loop = asyncio.get_running_loop()
     task = msgspec.json.decode(await loop.run_in_executor(None, sys.stdin.readline), type=Task)
-    ended = asyncio.Event()
-
-    async def wait_for_the_end() -> None:
-        await loop.run_in_executor(None, sys.stdin.readline)
-        ended.set()
-
-    waiting = loop.create_task(wait_for_the_end())
     with made(BY_NAME[task.mutant].edits if task.mutant else ()):
-        await work(task, ended)
-    await waiting
+        await work(task)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tenure_chaos.history import History
-from tenure_chaos.live.work.main import FINISH_S, Task
+from tenure_chaos.live.work.main import FINISH_S, NodesNow, Task
 
 START_TIMEOUT_S: Final = 60.0
 LEAVE_TIMEOUT_S: Final = 30.0
@@ -78,6 +79,10 @@ class ClientProcess:
         assert self.process is not None
         assert self.process.stdin is not None
         self.process.stdin.write(word + b"\n")
+
+    def tell_nodes(self, nodes: Mapping[str, str], routes: Mapping[str, str]) -> None:
+        """There are these nodes from now on. One that is paused hears of it when it goes on."""
+        self._tell(msgspec.json.encode(NodesNow(dict(nodes), dict(routes))))
 
     async def finish(self) -> None:
         """Begin nothing more, and end what has begun."""

@@ -1,12 +1,13 @@
 """Follows the events of the cluster with the client's own watch, and writes down what it was told."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
 
 import tenure
 from tenure.errors import TenureError
 from tenure_chaos.checkers.reading import place_of
 from tenure_chaos.history import DEFAULT_TENANT, Watch, Watched
+from tenure_chaos.live.work.routes import Routes
 from tenure_chaos.live.work.world import LiveWorld
 
 AGAIN_S = 0.2
@@ -18,18 +19,23 @@ def _written(watcher: str, at: float, event: tenure.Event) -> Watched:
     return Watched(watcher, at, event.revision, event.kind, event.key, event.token, place)
 
 
-async def watch(world: LiveWorld, name: str, urls: Sequence[str], prefix: str) -> None:
-    """Until it is cancelled. ``urls`` lead through proxies."""
+async def watch(world: LiveWorld, name: str, routes: Routes, prefix: str) -> None:
+    """Until it is cancelled. Once there are other nodes, these are asked from the next event on."""
     began = Watch(name, world.now(), prefix, 1 if not prefix else 0)
     world.history.watches.append(began)
     place: int | None = None if prefix else 0
-    async with tenure.connect(urls) as client:
-        while True:
-            try:
-                async for event in client.watch(prefix, after=place):
-                    world.history.watched.append(_written(name, world.now(), event))
-                    place = event.revision
-                    world.count(f"event {event.kind} told")
-            except TenureError as error:
-                world.count(f"watch met {type(error).__name__}")
-            await asyncio.sleep(AGAIN_S)
+    while True:
+        version = routes.version
+        async with tenure.connect(routes.addresses()) as client:
+            while routes.version == version:
+                try:
+                    async with contextlib.aclosing(client.watch(prefix, after=place)) as events:
+                        async for event in events:
+                            world.history.watched.append(_written(name, world.now(), event))
+                            place = event.revision
+                            world.count(f"event {event.kind} told")
+                            if routes.version != version:
+                                break
+                except TenureError as error:
+                    world.count(f"watch met {type(error).__name__}")
+                await asyncio.sleep(AGAIN_S)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tenure_chaos.sim.faults import crashing, disks, links, membership, others, processes
+from tenure_chaos.sim.faults import crashing, disks, links, membership, others, processes, replacing
 from tenure_chaos.sim.faults.kind import Kind, Scene
 
 __all__ = ["KINDS", "Kind", "Scene"]
@@ -48,5 +48,6 @@ KINDS: Final[dict[str, type[Kind]]] = {
         others.ForcedCompaction,
         others.LeaderTransfer,
         membership.ChangeMembers,
+        replacing.ReplaceAllMembers,
     )
 }

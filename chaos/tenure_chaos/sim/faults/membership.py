@@ -5,7 +5,7 @@ import asyncio
 from tenure_chaos.sim.faults.kind import Kind
 from tenure_chaos.sim.node import SimNode
 from tenure_cluster.raft.changes import Changed, ChangeRefused, ChangeUnknown
-from tenure_cluster.raft.membership import Add, Change, Readdress, Remove
+from tenure_cluster.raft.membership import Add, Change, Membership, Readdress, Remove
 
 AGAIN_S = 0.5
 """After which an order that was refused, or of which nothing was heard, is given again."""
@@ -47,8 +47,12 @@ class ChangeMembers(Kind):
     async def last(self) -> None:
         for order in self.orders:
             await self._have(order)
+        members = self.world.membership
+        if len(self.orders) > 1 and all(_is_so(order, members) for order in self.orders):
+            self.world.count("member replaced")
 
-    async def _have(self, order: Change) -> None:
+    async def _have(self, order: Change, *, refused: bool = False) -> None:
+        """Give the order until it has come about. `refused`: what is to come about is that it never will."""
         while self.world.now() < self.until:
             leader = self.world.leader()
             if isinstance(order, Remove) and len(self.world.membership.voters) <= VOTERS_MIN:
@@ -56,15 +60,17 @@ class ChangeMembers(Kind):
             if leader is not None:
                 if isinstance(order, Remove) and leader.name == order.id:
                     await self._hand_over(leader)
-                elif await self._asked(leader, order):
+                elif (made := await self._asked(leader, order)) is not None:
+                    if made and refused:
+                        self.world.violation("names are not given again", f"{leader.name} has made {order}")
                     break
             await asyncio.sleep(AGAIN_S)
-        if isinstance(order, Add):
+        if isinstance(order, Add) and not refused:
             while self.world.now() < self.until and order.id not in self.world.membership.voters:
                 await asyncio.sleep(AGAIN_S)
 
-    async def _asked(self, leader: SimNode, order: Change) -> bool:
-        """Whether it is as wanted, or never will be."""
+    async def _asked(self, leader: SimNode, order: Change) -> bool | None:
+        """Whether it is as wanted; None if it may yet be."""
         raft, ended = leader.raft, self.world.loop.create_future()
         assert raft is not None
 
@@ -78,10 +84,12 @@ class ChangeMembers(Kind):
         outcome = await ended
         if isinstance(outcome, ChangeRefused):
             self.world.count("change of members refused")
-            return outcome.code != "change_refused"
+            if outcome.code == "member_exists" and order.id in self.world.membership.removed:
+                self.world.count("name of a removed member refused")
+            return None if outcome.code == "change_refused" else False
         if isinstance(outcome, ChangeUnknown):
             self.world.count("change of members unknown")
-        return isinstance(outcome, Changed)
+        return True if isinstance(outcome, Changed) else None
 
     async def _hand_over(self, leader: SimNode) -> None:
         raft = leader.raft
@@ -91,3 +99,7 @@ class ChangeMembers(Kind):
 
     def heal(self) -> None:
         """Who has become a member stays one; who was asked for and has not become one waits."""
+
+
+def _is_so(order: Change, members: Membership) -> bool:
+    return order.id in (members.removed if isinstance(order, Remove) else members.voters)
