@@ -10,6 +10,7 @@ refused when all have been upgraded; if the nodes' states differ at the end. It 
 history, so it is no test of the suite.
 
 With --back all nodes are taken back, one after the other, before anything newer is used, and upgraded again.
+Once something newer has been used, one node is taken back, and must end by itself.
 """
 
 import argparse
@@ -227,7 +228,9 @@ class Upgrade:
                     await self._roll("upgraded", OWN_SOURCES, ask=False)
                     await self._roll("taken back", self._older, ask=False)
                 await self._roll("upgraded", OWN_SOURCES, ask=True)
-                await self._all_is_taken()
+                if self.probes:
+                    await self._all_is_taken()
+                    await self._no_way_back()
                 await self._under_load()
                 for load in self._loads:
                     say(f"clients of {load.name}: {told(await load.counts(end=True))}")
@@ -267,6 +270,25 @@ class Upgrade:
 
                 await until(taken, 60, f"{probe.name} at {node.node_id}", 0.5)
         say("all that is newer is taken, by every node")
+
+    async def _no_way_back(self) -> None:
+        """An older node that finds something newer in its log stops, whatever it is, and says so; the others
+        go on, and so does it when it is upgraded again."""
+        cluster = self._cluster
+        node = (await cluster.followers())[0]
+        await cluster.stop(node)
+        node.extra_environment["PYTHONPATH"] = self._older
+        lines = len(node.log_text().splitlines())
+        cluster.start(node)
+        code = await cluster.exit_code(node, START_S)
+        assert code != 0
+        said = node.log_text().splitlines()[lines:]
+        say(f"{node.node_id} taken back after that: it ended with {code}: {said[-1][:300] if said else ''}")
+        await self._under_load()
+        node.extra_environment["PYTHONPATH"] = OWN_SOURCES
+        cluster.start(node)
+        await cluster.ready(timeout_s=START_S)
+        say(f"{node.node_id} upgraded again")
 
     async def _under_load(self) -> None:
         """The load has gone on since."""
