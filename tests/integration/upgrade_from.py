@@ -3,7 +3,7 @@
     python tests/integration/upgrade_from.py 44b21aa
 
 Starts three nodes from the commit's sources, and one after the other with this tree's. Fails if a renewal
-failed, if a newer command was taken while an older node would have had to stop at it, or if it is still
+failed, if a newer call was taken while an older node would have had to stop at it, or if it is still
 refused when all have been upgraded. It needs the repository's history, so it is no test of the suite.
 """
 
@@ -12,12 +12,14 @@ import asyncio
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from live_cluster import LiveCluster, until
+from live_cluster import LiveCluster, LiveNode, until
 
 import tenure
+from tenure.aio import Client
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 300.0
@@ -57,18 +59,45 @@ def sources_of(commit: str, directory: Path) -> str:
     return f"{directory / 'cluster'}:{directory / 'client'}"
 
 
-async def newer_command(url: str) -> str:
-    """What a node answers to a call that needs a command which the old nodes don't know."""
-    async with tenure.connect(url, timeout=3.0) as client:
+class Newer(NamedTuple):
+    """A call that takes something which older versions may not know."""
+
+    what: str
+    shown_by: str
+    """A file that the versions have which know it."""
+    ask: Callable[[Client, LiveNode], Awaitable[object]]
+
+
+NEWER: Final = (
+    Newer(
+        "a credential",
+        "cluster/tenure_cluster/lease/credentials.py",
+        lambda client, node: client.create_credential("after the upgrade", rights=["observe"]),
+    ),
+    Newer(
+        "a change of members",
+        "cluster/tenure_cluster/raft/changes.py",
+        lambda client, node: client.add_member(
+            node.node_id, peer=f"127.0.0.1:{node.peer_port}", http=node.url, readdress=True
+        ),
+    ),
+)
+
+
+async def asked(newer: Newer, node: LiveNode) -> str:
+    """What a node answers."""
+    async with tenure.connect(node.url, timeout=3.0) as client:
         try:
-            await client.create_credential("after the upgrade", rights=["observe"])
+            await newer.ask(client, node)
         except tenure.TenureError as error:
-            return error.code
+            return f"{error.code} ({error})"
         return "done"
 
 
 async def upgrade(commit: str, directory: Path) -> None:
     older = sources_of(commit, directory)
+    unknown = [newer for newer in NEWER if not (directory / newer.shown_by).exists()]
+    say(f"{commit} does not know: {', '.join(newer.what for newer in unknown) or 'nothing of what is asked'}")
     cluster = LiveCluster(directory / "nodes", wait_ready=False)
     for node in cluster.nodes.values():
         node.extra_environment["PYTHONPATH"] = older
@@ -84,16 +113,20 @@ async def upgrade(commit: str, directory: Path) -> None:
             cluster.start(node)
             await cluster.ready(timeout_s=START_S)
             left -= 1
-            code = await newer_command(node.url)
-            say(f"{node.node_id} upgraded, {holder.renewed} renewals; a newer command: {code}")
-            assert left == 0 or code != "done", "it was taken beside older nodes"
+            say(f"{node.node_id} upgraded, {holder.renewed} renewals")
+            for newer in unknown:
+                told = await asked(newer, node)
+                say(f"  {newer.what}: {told}")
+                assert left == 0 or told != "done", f"{newer.what}: taken beside older nodes"
             cluster.assert_all_run()
-        url = next(iter(cluster.nodes.values())).url
+        first = next(iter(cluster.nodes.values()))
+        for newer in NEWER:
 
-        async def taken() -> bool:
-            return await newer_command(url) == "done"
+            async def taken(newer: Newer = newer) -> bool:
+                return await asked(newer, first) == "done"
 
-        await until(taken, 60, "the newer command to be taken", 0.5)
+            await until(taken, 60, f"{newer.what} to be taken", 0.5)
+            say(f"{newer.what}: done, once all are upgraded")
         renewed = holder.renewed
 
         async def goes_on() -> bool:
