@@ -414,7 +414,7 @@ class LeaseService:
 
     def ready(self) -> Readiness:
         """Whether this node serves: a leader in office with a quorum, or a follower in contact with its
-        leader."""
+        leader, which has caught up with where the cluster was when it began."""
         if self._closing:
             return Readiness(ready=False, reason="the node is shutting down")
         status = self._raft.status()
@@ -427,6 +427,8 @@ class LeaseService:
             return Readiness(ready=False, reason="no leader is known")
         elif not status.quorum or status.leader_id not in status.connected:
             return Readiness(ready=False, reason="the node is out of contact with its leader")
+        elif not status.caught_up:
+            return Readiness(ready=False, reason="the node has not caught up with its leader yet")
         return Readiness(ready=True, reason="serving")
 
     @property
