@@ -47,10 +47,10 @@ class Run:
     failed: str
 
     def line(self) -> str:
+        reached = f"coverage {self.coverage:5}  features {self.features:6}  corpus {self.corpus:5}"
         return (
             f"{self.name:16} {self.seconds:5.0f} s, {self.cpu_seconds:4.0f} of CPU"
-            f"  {self.executions:10,} executions  coverage {self.coverage:5}  features {self.features:6}  corpus {self.corpus:5}"
-            f"  {self.failed or 'no finding'}"
+            f"  {self.executions:10,} executions  {reached}  {self.failed or 'no finding'}"
         )
 
 
