@@ -1,5 +1,5 @@
-"""The commands of cluster/AUDIT.md, run as they are written: an export, what continues it, and what is said of
-one that was changed."""
+"""The commands of cluster/AUDIT.md, run as they are written: an export, what continues it, and what is said
+of one that was changed."""
 
 import asyncio
 import os
