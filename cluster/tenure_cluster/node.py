@@ -30,7 +30,7 @@ import msgspec
 
 from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
-from tenure_cluster.api.limits import HttpLimits
+from tenure_cluster.api.limits import BACKLOG, HttpLimits
 from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
 from tenure_cluster.auth.gate import Gate, TokenDesk
@@ -488,14 +488,16 @@ def _warn_of_exposure(config: Config) -> None:
 def _http_limits(config: Config) -> HttpLimits:
     """The front's limits: those of [http], with no more connections than the process may open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = OPEN_FILES_SPARE + (HANDSHAKES_MAX if config.tls.on else 0)
+    backlog = BACKLOG
+    spare = OPEN_FILES_SPARE + backlog + (HANDSHAKES_MAX if config.tls.on else 0)
     wanted = config.http.connections_max + spare
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     connections_max = config.http.connections_max
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        connections_max = max(1, soft - spare)
+        backlog = min(BACKLOG, max(16, soft // 16))
+        connections_max = max(1, soft - spare + BACKLOG - backlog)
         _log.warning(
             "http.connections_max = %d is lowered to %d: the process may open %d files",
             config.http.connections_max,
@@ -505,6 +507,7 @@ def _http_limits(config: Config) -> HttpLimits:
     return HttpLimits(
         body_bytes_max=config.http.body_bytes_max,
         connections_max=connections_max,
+        backlog=backlog,
         read_timeout_ms=config.http.read_timeout_ms,
         idle_timeout_ms=config.http.idle_timeout_ms,
         stream_frame_bytes_max=config.http.stream_frame_bytes_max,

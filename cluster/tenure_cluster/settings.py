@@ -33,7 +33,9 @@ class Http(_Section, frozen=True, kw_only=True):
     body_bytes_max: int = 262_144
     """Largest request body."""
     connections_max: int = 12_000
-    """Open client connections; one more is closed at once. Below the process's limit of open files."""
+    """Open client connections. One more takes the place of a stranger's or of an idle one; if there is
+    neither it is closed at once. Where callers show credentials one tenant has at most three quarters. Below
+    the process's limit of open files."""
     read_timeout_ms: int = 10_000
     """Time in which a request that has begun must have arrived completely."""
     idle_timeout_ms: int = 75_000

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tenure_chaos.commands.told import STOPPED
+
 PATIENCE_S = 120.0
-STOPPED = 128 + signal.SIGTERM
 
 
 def processes_of(directory: Path) -> dict[int, str]:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from msgspec.structs import replace
 from service_cluster import TENANT, Cluster, Part, cluster, until
 
 from tenure_cluster.service.audit_messages import AuditRecordBody, AuditReply, ListAuditRequest
-from tenure_cluster.service.cluster_replies import MembersReply
-from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest
+from tenure_cluster.service.cluster_replies import MembersReply, TransferredReply
+from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest, TransferRequest
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.versions import BASE
 from tenure_cluster.settings import Audit
 
 ADD = AddMemberRequest(id="n4", peer="127.0.0.1:9", http="http://n4.test")
@@ -63,3 +65,31 @@ async def test_all_views_are_of_the_members_of_the_moment(tmp_path: Path) -> Non
             await until(lambda part=part: "n4" in part.service.members.all(), "n4 to be known")
             n4 = part.service.cluster().members[3]
             assert (n4.id, n4.voter, n4.http, n4.role) == ("n4", False, "http://n4.test", "unknown")
+
+
+async def test_an_older_leader_is_not_asked_what_it_would_never_answer(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, follower = await running.leader(), await running.follower()
+        greetings = follower.raft._transport._greetings
+        await until(lambda: leader.node_id in greetings, "the leader's greeting")
+        greetings[leader.node_id] = replace(greetings[leader.node_id], features=0)
+        for operation, request in (("add_member", ADD), ("remove_member", RemoveMemberRequest(id="n4"))):
+            refused = await follower.service.call(operation, TENANT, request)
+            assert isinstance(refused, Problem)
+            assert (refused.code, refused.extra["node"]) == ("mixed_versions", leader.node_id)
+            assert f"{leader.node_id} leads" in refused.detail
+        handed = await follower.service.call("transfer", TENANT, TransferRequest())
+        assert isinstance(handed, TransferredReply), "which it knows"
+
+
+async def test_who_holds_newer_commands_back_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """A learner that was never heard of, to a leader that was started with data."""
+    async with cluster(tmp_path, 3) as running:
+        leader = await running.leader()
+        await changed(leader, "add_member", ADD)
+        leader.raft.started_empty = False
+        refused = leader.service.versions.refusal(BASE + 1)
+        assert refused is not None
+        assert refused.extra["nodes"] == ["n4"]
+        assert "n4 has not said yet which version it runs" in refused.detail
+        assert refused.detail.endswith("start it, or remove it")

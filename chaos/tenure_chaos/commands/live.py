@@ -1,16 +1,14 @@
 """``tenure-chaos live``: a cluster of real processes, real faults, real clients; and a report."""
 
-import asyncio
 import logging
-import signal
 import sys
 import time
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tenure_chaos.commands.told import run_until_told
 from tenure_chaos.live import folder, scenarios, tables
 from tenure_chaos.live.faults import BY_NAME, KINDS
 from tenure_chaos.live.namespaces import NoNamespaces
@@ -102,12 +100,7 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     # What the bench itself hears from its connections is of no interest: the history has it.
     logging.disable(logging.CRITICAL)
     say = (lambda text: None) if quiet else click.echo
-    work = run(options, directory, scenario.run, title=scenario.title, say=say)
-    try:
-        report = asyncio.run(_until_told(work))
-    except asyncio.CancelledError:
-        click.echo("tenure-chaos live: told to stop; nodes, clients and proxies are ended", err=True)
-        sys.exit(128 + signal.SIGTERM)
+    report = run_until_told(run(options, directory, scenario.run, title=scenario.title, say=say))
     page = folder.write(report)
     if not quiet:
         singly = len(report.struck) <= len(KINDS)
@@ -115,15 +108,6 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)
-
-
-async def _until_told(work: Coroutine[Any, Any, LiveReport]) -> LiveReport:
-    """SIGTERM and a terminal that goes away end a run as Ctrl-C does: its processes end before it."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await work
 
 
 def again(what: str) -> None:

@@ -5,6 +5,7 @@ without any effect that can be seen from outside has none in the list: a clock t
 not to be noticed.
 """
 
+import signal
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Final
 
 from tenure_chaos.history import CallRecord, History
 from tenure_chaos.live.analysis import Cost, Span, costs
+from tenure_chaos.live.cluster import EXIT_DAMAGED, EXIT_FATAL, EXIT_REMOVED, EXIT_START
 
 LATER_S: Final = 3.0
 """Effects may come so long after the end of a strike, unless another one has begun."""
@@ -23,16 +25,18 @@ SLOWER: Final = 2.0
 SLOWER_BY_S: Final = 0.03
 STILL_S: Final = 1.2
 """A process that has said nothing for longer stood still: nodes say something twice a second."""
+MOST: Final = 0.7
 MANY: Final = 10
 SLOWEST: Final = 0.95
 
 ENDS: Final = {
     0: "stopped in good order",
-    -15: "stopped in good order",
-    -9: "killed",
-    3: "refused to start",
-    4: "refused to start: damaged",
-    70: "stopped itself",
+    -signal.SIGTERM: "stopped in good order",
+    -signal.SIGKILL: "killed",
+    EXIT_START: "refused to start",
+    EXIT_DAMAGED: "refused to start: damaged",
+    EXIT_REMOVED: "ended, as it was removed",
+    EXIT_FATAL: "stopped itself",
 }
 """What the code of a process's end says."""
 
@@ -61,7 +65,11 @@ def effects(told: Told) -> list[Struck]:
     history = told.history
     spans = _spans(history)
     seer = _Seer(told, spans)
-    return [Struck(cost, tuple(seer.seen(span))) for cost, span in zip(costs(history), spans, strict=True)]
+    found = []
+    for cost, span in zip(costs(history), spans, strict=True):
+        on = Span(cost.fault.began_at, min(cost.fault.ended_at, history.duration_s))
+        found.append(Struck(cost, tuple(seer.seen(on, span))))
+    return found
 
 
 def _spans(history: History) -> list[Span]:
@@ -86,15 +94,14 @@ class _Seer:
         self._usual_s = self._slowest([call for call in self._calls if not _meets(call, struck)])
         self._stills = [*_stills_of_nodes(told), *_stills_of_clients(self._calls)]
 
-    def seen(self, span: Span) -> Iterable[str]:
+    def seen(self, on: Span, span: Span) -> Iterable[str]:
+        """``on``: while the strike was; ``span``: with what came a little later."""
         first, last = bisect_left(self._returned, span.began_at), bisect_right(self._returned, span.ended_at)
         calls = self._calls[first:last]
         yield from self._ends(span)
         yield from self._offices(span)
         yield from self._snapshots(span)
-        for who, still in self._stills:
-            if span.began_at - STILL_S / 2 <= still.began_at <= span.ended_at:
-                yield f"{who} stood still for {still.seconds:.1f} s"
+        yield from self._still(on)
         yield from _lost(calls)
         again = sum(call.doubtful for call in calls)
         if again:
@@ -120,6 +127,16 @@ class _Seer:
         nodes = sorted({node for at, node in self._told.snapshots if span.began_at <= at <= span.ended_at})
         if nodes:
             yield f"new snapshots at {' '.join(nodes)}"
+
+    def _still(self, on: Span) -> Iterable[str]:
+        """Who said nothing for most of a strike's time; a client's programs may all wait for a while."""
+        times: dict[str, float] = {}
+        for who, still in self._stills:
+            both = min(still.ended_at, on.ended_at) - max(still.began_at, on.began_at)
+            times[who] = times.get(who, 0.0) + max(both, 0.0)
+        for who, seconds in times.items():
+            if seconds > max(STILL_S, MOST * on.seconds):
+                yield f"{who} stood still for {seconds:.1f} s"
 
     def _slow(self, calls: Sequence[CallRecord]) -> Iterable[str]:
         slowest_s = self._slowest(calls)

@@ -46,6 +46,9 @@ _X_REQUEST_ID: Final = "X-Request-Id"
 _TRACED: Final = "/v1/"
 _CHALLENGE: Final = b"WWW-Authenticate: Bearer\r\n"
 _SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
+_BEYOND_SHARE: Final = Problem(
+    "overloaded", "The tenant's connections are too many of this node's, and all of them are in use", {}, 5.0
+)
 _NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
 
 
@@ -131,7 +134,7 @@ class HttpFront:
         host, _, port = listen.rpartition(":")
         if self._gate is not None:
             self._fairness = Fairness()
-        self._table = ConnectionTable(self._limits, self._answer_broken)
+        self._table = ConnectionTable(self._limits, self._answer_broken, told_apart=self._gate is not None)
         server = ConnectionServer(self._handle, self._table)
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_timeout_ms / 1000)
         await self._runner.setup()
@@ -219,7 +222,12 @@ class HttpFront:
             return answer
         if span is not None:
             span.answered(self._operation(request), answer.status)
-        keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
+        keep_alive = (
+            request.keep_alive
+            and not self._stopping
+            and not connection.beyond_share
+            and request.content.is_eof()
+        )
         written = self._writer.write(request, answer, request_id, keep_alive=keep_alive)
         if connection.writing_paused:
             await self._writer.drain(request)
@@ -279,6 +287,8 @@ class HttpFront:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
             return refusal(refused, answer_format)
         long = isinstance(endpoint, LongEndpoint)
+        if connection.beyond_share and (long or endpoint.ends_with_connection(asked)):
+            return refusal(_BEYOND_SHARE, answer_format)
         if not long and not endpoint.ends_with_connection(asked):
             return await endpoint.answer(asked, answer_format, caller)
         if long:
@@ -316,6 +326,7 @@ class HttpFront:
         connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
         if caller is None:
             return connection.anybody, authorize.UNAUTHENTICATED
+        connection.proved(caller.tenant)
         return caller, authorize.right_refusal(caller, route.operation)
 
     async def _named(

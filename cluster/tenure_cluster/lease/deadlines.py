@@ -14,9 +14,8 @@ from tenure_cluster.lease.types import ClusterTime
 if TYPE_CHECKING:
     from tenure_cluster.lease.table import LeaseTable
 
-DUE_STEPS_MAX: Final = 2_000
-"""Most references of each kind that one look for what is due moves on: a few milliseconds' work at a
-million leases."""
+DUE_STEPS_MAX: Final = 1_000
+"""Most references of each kind that one look for what is due moves on: a millisecond or two."""
 
 
 class Deadlines:

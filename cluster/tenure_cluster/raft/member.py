@@ -393,6 +393,10 @@ class Raft:
         this node was started."""
         return self._transport.told_by(peer)
 
+    def is_outdated(self, peer: str) -> bool:
+        """Whether the peer has greeted as a version that does not know changes of members."""
+        return bool(self._transport.outdated([peer]))
+
     # -- views
 
     def is_leader(self) -> bool:

@@ -9,8 +9,14 @@ from tenure_cluster.raft.changes import Changed, ChangeRefused
 from tenure_cluster.raft.membership import Add, Change, Membership, Readdress, Remove
 from tenure_cluster.service.asks import Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.cluster_replies import MemberIsBody, MembersReply
-from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest
+from tenure_cluster.service.cluster_requests import (
+    CLUSTER_OPERATIONS,
+    MEMBER_OPERATIONS,
+    AddMemberRequest,
+    RemoveMemberRequest,
+)
 from tenure_cluster.service.errors import Problem
+from tenure_cluster.service.versions import BASE, RETRY_S, Versions
 
 _log = logging.getLogger("tenure.cluster")
 
@@ -35,6 +41,18 @@ def change_members(raft: Raft, ask: Ask, done: Done) -> None:
             done(NoAnswer.NOT_EXECUTED if isinstance(outcome, NotLeader) else NoAnswer.UNKNOWN)
 
     raft.change_members(change, ended)
+
+
+def not_understood(raft: Raft, versions: Versions, operation: str) -> Problem | None:
+    """Why this call is not to be handed on: an older leader would not understand it, and never answer. For
+    one about the cluster itself no other node's version matters."""
+    leader = raft.leader_id
+    if operation not in CLUSTER_OPERATIONS or leader is None:
+        return versions.refusal(BASE + 1)
+    if operation in MEMBER_OPERATIONS and leader != raft.node_id and raft.is_outdated(leader):
+        detail = f"node {leader} leads, and its version has no changes of members: upgrade it"
+        return Problem("mixed_versions", detail, {"node": leader, "nodes": [leader]}, RETRY_S)
+    return versions.refusal(BASE + 1, [leader])
 
 
 def note_of(ask: Ask, outcome: Outcome) -> AuditNote | None:

@@ -58,3 +58,6 @@ CLUSTER_OPERATIONS: dict[str, type[msgspec.Struct]] = {
     "remove_member": RemoveMemberRequest,
 }
 """What the leader is asked about the cluster itself, by name: no operations of batches and streams."""
+
+MEMBER_OPERATIONS = frozenset({"add_member", "remove_member"})
+"""Those of them that came later than the first."""

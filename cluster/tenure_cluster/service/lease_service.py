@@ -21,8 +21,7 @@ from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer
 from tenure_cluster.service.attempts import Attempts, Call
 from tenure_cluster.service.audit import AuditOffice
-from tenure_cluster.service.changing_members import note_of
-from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
+from tenure_cluster.service.changing_members import not_understood, note_of
 from tenure_cluster.service.cluster_view import ClusterView, Readiness
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
@@ -46,7 +45,7 @@ from tenure_cluster.service.requests import (
     Request,
 )
 from tenure_cluster.service.validation import BATCH_MAX, check
-from tenure_cluster.service.versions import BASE, Kept, Versions
+from tenure_cluster.service.versions import Kept, Versions
 from tenure_cluster.service.watch import Subscription, Watches
 from tenure_cluster.service.watch_log import EventLog
 from tenure_cluster.service.watch_messages import Encoder
@@ -171,7 +170,7 @@ class LeaseService:
         """
         refusal = self._refusal(request)
         if refusal is None and operation not in OPERATIONS:
-            refusal = self._not_understood(operation)
+            refusal = not_understood(self._raft, self.versions, operation)
         if refusal is not None:
             return refusal
         if getattr(request, "consistency", "") == "stale":
@@ -337,14 +336,6 @@ class LeaseService:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
         return check(request, self._config.leases)
-
-    def _not_understood(self, operation: str) -> Problem | None:
-        """An older leader would not understand the question. For one about the cluster itself no other node's
-        version matters."""
-        leader = self._raft.leader_id
-        if operation in CLUSTER_OPERATIONS and leader is not None:
-            return self.versions.refusal(BASE + 1, [leader])
-        return self.versions.refusal(BASE + 1)
 
     def _batch_refusal(self, position: int, operation: str, request: Request) -> Problem | None:
         if operation not in BATCH_OPERATIONS:

@@ -160,5 +160,6 @@ class Versions:
         elif member in self._words:
             detail = f"node {member} runs an older version, which does not know this: upgrade it"
         else:
-            detail = f"node {member} has not said yet which version it runs, and may not know this: start it"
+            detail = f"node {member} has not said yet which version it runs, and may not know this: "
+            detail += "start it, or remove it"
         return Problem("mixed_versions", detail, {"node": member, "nodes": sorted(behind)}, RETRY_S)
