@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from fuzz_kit import PACKED_WORDS, Mutator, Target
-from fuzz_targets import TARGETS
+from fuzz_targets import PLACES, target
 
 from tenure_cluster.raft import segment, snapshot_format
 from tenure_cluster.raft.link import Framed
 from tenure_cluster.service import backup_format, peer_messages
 
+TARGETS = {name: target(name) for name in PLACES}
 FOUND = Path(__file__).resolve().parent / "found"
 SECONDS_MAX = 25.0
 MEMORY_BYTES_MAX = 160 << 20
