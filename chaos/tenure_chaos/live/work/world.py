@@ -93,18 +93,18 @@ class LiveWorld:
         self.violations: list[str] = []
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
-        self.nodes: dict[str, Node] = {}
+        self.hosts: dict[str, Node] = {}
         self.know(nodes)
         self.lock = threading.Lock()
 
     def node_at(self, url: str) -> Node:
         """One that the client was told of."""
-        return self.nodes[url.removeprefix("http://")]
+        return self.hosts[url.removeprefix("http://")]
 
     def know(self, nodes: Mapping[str, str]) -> None:
         """There are these nodes, too: name by URL."""
         for url, name in nodes.items():
-            self.nodes.setdefault(url.removeprefix("http://"), Node(name, Incarnation()))
+            self.hosts.setdefault(url.removeprefix("http://"), Node(name, Incarnation()))
 
     def now(self) -> float:
         return self.loop.time()
