@@ -14,7 +14,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint format docs bench simulate slice live toxiproxy clean
+.PHONY: help run test unit lint format docs bench fuzz simulate slice live toxiproxy clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -69,6 +69,13 @@ docs: $(VENV)/.dev ## make a site of all pages in build/site; a link that leads 
 bench: $(VENV)/.dev ## measure speed: server and load in one run (ARGS='--quick', '--json FILE')
 	@$(BIN)/python bench/bench.py $(ARGS)
 
+$(VENV)/.fuzz: pyproject.toml $(VENV)/.dev
+	@$(PIP) install -e '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz ## fuzz the decoders, guided by coverage, each in turn (ARGS='--seconds 600', 'backup')
+	@$(BIN)/python tests/fuzz/fuzz_run.py $(ARGS)
+
 simulate: $(VENV)/.dev ## simulate whole clusters under faults (ARGS='--seeds 1:200 --jobs 2')
 	@$(BIN)/python -m tenure_chaos.cli sim $(ARGS)
 
@@ -87,4 +94,4 @@ $(BIN)/toxiproxy-server: | $(BIN)/python
 	@mv $(VENV)/toxiproxy/server $@ && rmdir $(VENV)/toxiproxy
 
 clean: ## remove what the targets made
-	@rm -rf $(VENV) .tenure-chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	@rm -rf $(VENV) .tenure-chaos .tenure-fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

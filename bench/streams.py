@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -50,8 +51,9 @@ class Answers:
 class Stream(asyncio.Protocol):
     """One connection. Frames may be sent before earlier ones are answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, handshake: bytes = HANDSHAKE) -> None:
         self._loop = asyncio.get_running_loop()
+        self._handshake = handshake
         self._transport: asyncio.Transport
         self._buffer = b""
         self._numbers = itertools.count(1)
@@ -59,8 +61,10 @@ class Stream(asyncio.Protocol):
         self.opened: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
-    async def open(cls, host: str, port: int) -> "Stream":
-        _, stream = await asyncio.get_running_loop().create_connection(cls, host, port)
+    async def open(cls, host: str, port: int, credential: str = "") -> "Stream":
+        shown = HANDSHAKE.replace(b"host:", b"authorization: Bearer %b\r\nhost:" % credential.encode(), 1)
+        made = partial(cls, shown if credential else HANDSHAKE)
+        _, stream = await asyncio.get_running_loop().create_connection(made, host, port)
         await asyncio.wait_for(stream.opened, 10)
         return stream
 
@@ -93,7 +97,7 @@ class Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(HANDSHAKE)
+        self._transport.write(self._handshake)
 
     def connection_lost(self, exc: Exception | None) -> None:
         error = ConnectionError(f"the stream was closed: {exc!r}")
@@ -156,11 +160,11 @@ async def acquire_many(
 
 
 @asynccontextmanager
-async def streams_to(host: str, port: int, count: int) -> AsyncIterator[list[Stream]]:
+async def streams_to(host: str, port: int, count: int, credential: str = "") -> AsyncIterator[list[Stream]]:
     opened: list[Stream] = []
     try:
         for _ in range(count):
-            opened.append(await Stream.open(host, port))
+            opened.append(await Stream.open(host, port, credential))
         yield opened
     finally:
         for stream in opened:

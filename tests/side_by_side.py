@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent
 GROUPS = (
     ("integration",),
     ("api", "auth", "cli", "client", "dashboard", "deploy", "live", "service"),
-    ("architecture", "cases", "chaos", "lease", "raft"),
+    ("architecture", "cases", "chaos", "fuzz", "lease", "raft"),
 )
 
 

@@ -78,6 +78,9 @@ MODES: Final = _same(
     "readers granted by a writer",
     "readers granted together",
     "slot handed on",
+    "slot granted by a resize",
+    "permits out beyond the slots of a resized pool",
+    "set left a resized pool",
     "set granted at once",
     "set granted after waiting",
     "set lost",
@@ -90,7 +93,7 @@ MODES: Final = _same(
     "parked lease seen in a chain",
 )
 
-NOT_PLAYED: Final = frozenset({"resized", "restored"})
+NOT_PLAYED: Final = frozenset({"restored"})
 """What only an administrator does, and no workload."""
 
 EVENTS: Final = _same(
@@ -124,6 +127,8 @@ CALLS: Final = tuple(
         "unpark refused lost",
         "abandon ok",
         "break ok",
+        "resize ok",
+        "resize refused not_held",
         "commit ok",
         "commit refused stale_token",
         "commit refused not_live",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenure._credentials import Credential, CredentialSource
 from tenure._protocol import Attempt
+from tenure._tls_files import TlsFiles
 from tenure._tracing import trace_headers
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Http:
     attempt that failed there, the next one gets a new pool, which begins with another address.
     """
 
-    def __init__(self, *, credential: Credential, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, credential: Credential, tls: ssl.SSLContext | TlsFiles | None = None) -> None:
         # Loaded here and not at the first attempt, whose time has begun to run by then.
         import aiohttp  # noqa: F401
 
@@ -113,6 +114,11 @@ class Http:
 
     async def _pool(self, url: str) -> _Pool:
         pool = self._pools.get(url)
+        if pool is not None and pool.tls is not self._context():
+            # The certificate files have changed: connections that are in use are used to their end.
+            if self._pools.pop(url).in_use == 0:
+                await pool.session.close()
+            pool = None
         if pool is None:
             if len(self._pools) >= POOLS_MAX:
                 oldest = next(iter(self._pools))
@@ -122,6 +128,9 @@ class Http:
                     await dropped.session.close()
             pool = self._pools[url] = self._open(url, CONNECTIONS_MAX)
         return pool
+
+    def _context(self) -> ssl.SSLContext | None:
+        return self._tls.get() if isinstance(self._tls, TlsFiles) else self._tls
 
     def _open(self, url: str, connections: int) -> _Pool:
         import aiohttp
@@ -141,18 +150,20 @@ class Http:
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_end.append(_note_connection)
         tracing.on_connection_reuseconn.append(_note_connection)
+        tls = self._context()
         return _Pool(
             aiohttp.ClientSession(
                 trace_configs=[tracing],
                 connector=aiohttp.TCPConnector(
                     limit=connections,
-                    ssl=True if self._tls is None else self._tls,
+                    ssl=True if tls is None else tls,
                     resolver=Resolver(),
                     family=socket.AF_UNSPEC,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
-            )
+            ),
+            tls,
         )
 
     async def _send(
@@ -208,8 +219,9 @@ if hasattr(os, "register_at_fork"):
 class _Pool:
     """Connections to one base URL, and how many attempts use them."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
+    def __init__(self, session: aiohttp.ClientSession, tls: ssl.SSLContext | None) -> None:
         self.session = session
+        self.tls = tls
         self.in_use = 0
 
 

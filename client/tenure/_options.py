@@ -14,6 +14,7 @@ from tenure._clock import Clock, now_s
 from tenure._credentials import Credential
 from tenure._endpoints import parse_endpoints
 from tenure._protocol import Attempt
+from tenure._tls_files import TlsFiles
 from tenure.errors import InvalidRequest
 
 TIMEOUT_S: Final = 10.0
@@ -64,7 +65,7 @@ class Options:
 
     urls: tuple[str, ...]
     credential: Credential = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | TlsFiles | None = None
     """For https endpoints; None takes the machine's certificate authorities."""
     timeout_s: float = TIMEOUT_S
     attempt_timeout_s: float = ATTEMPT_TIMEOUT_S
@@ -96,26 +97,10 @@ class Options:
             raise InvalidRequest(detail="give either tls or the certificate files, not both")
         if key_file is not None and cert_file is None:
             raise InvalidRequest(detail="key_file is of no use without cert_file")
+        trust: ssl.SSLContext | TlsFiles | None = tls
         if tls is None and (ca_file is not None or cert_file is not None):
-            tls = _tls(ca_file, cert_file, key_file)
-        if tls is not None and not any(url.startswith("https:") for url in parse_endpoints(endpoints)):
+            trust = TlsFiles(ca_file, cert_file, key_file)
+        if trust is not None and not any(url.startswith("https:") for url in parse_endpoints(endpoints)):
             raise InvalidRequest(detail="certificates are given, but no endpoint begins with https://")
         urls = tuple(parse_endpoints(endpoints))
-        return cls(urls, credential, tls, timeout_s, attempt_timeout_s, clock, stream)
-
-
-def _tls(ca_file: Path | None, cert_file: Path | None, key_file: Path | None) -> ssl.SSLContext:
-    """Raises InvalidRequest that names the file."""
-    try:
-        tls = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise InvalidRequest(detail=f"the certificates in {ca_file} can't be used: {error}") from error
-    if cert_file is not None:
-        try:
-            tls.load_cert_chain(cert_file, key_file)
-        except OSError as error:
-            key = "" if key_file is None else f" with the key in {key_file}"
-            raise InvalidRequest(
-                detail=f"the certificate in {cert_file}{key} can't be used: {error}"
-            ) from error
-    return tls
+        return cls(urls, credential, trust, timeout_s, attempt_timeout_s, clock, stream)

@@ -71,10 +71,10 @@ def connect(
 
     Any node will do; the more are named, the more may be down. ``credential`` is a string, a path of a file
     that is read again when it changes, or a function that gives it. ``ca_file``, ``cert_file`` and
-    ``key_file`` (PEM) or a context in ``tls`` are for https endpoints. ``timeout`` is how many seconds a
-    call is tried, ``attempt_timeout`` how many at one node. Calls share one connection to a node where its
-    streams can be reached, and are plain HTTP requests elsewhere, or with ``stream=False`` everywhere. Raises
-    InvalidRequest that names what is wrong.
+    ``key_file`` (PEM), read again when they change, or a context in ``tls`` are for https endpoints.
+    ``timeout`` is how many seconds a call is tried, ``attempt_timeout`` how many at one node. Calls share one
+    connection to a node where its streams can be reached, and are plain HTTP requests elsewhere, or with
+    ``stream=False`` everywhere. Raises InvalidRequest that names what is wrong.
     """
     return Client(
         Options.of(

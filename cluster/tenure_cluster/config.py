@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tenure_cluster.addresses import is_loopback, split_address
 from tenure_cluster.raft.types import RaftOptions
 from tenure_cluster.settings import (
     Admission,
@@ -33,8 +34,6 @@ from tenure_cluster.settings import (
     Tls,
     Tracing,
     Watch,
-    is_loopback,
-    split_address,
 )
 
 __all__ = ["Config", "ConfigError", "Member", "is_loopback", "load", "split_address", "to_toml"]

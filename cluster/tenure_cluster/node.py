@@ -14,7 +14,6 @@ must not leave any more.
 import asyncio
 import datetime as dt
 import errno
-import gc
 import logging
 import os
 import resource
@@ -31,11 +30,12 @@ import msgspec
 
 from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
-from tenure_cluster.api.limits import HttpLimits
+from tenure_cluster.api.limits import BACKLOG, HttpLimits
 from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
 from tenure_cluster.auth.gate import Gate, TokenDesk
 from tenure_cluster.auth.tls import Files, NodeTls
+from tenure_cluster.collector import Collector
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
 from tenure_cluster.joining import take_over_origin
@@ -80,12 +80,6 @@ ID_CHARS: Final = ID_BYTES * 4 // 3
 
 IDS_PER_DRAW: Final = 256
 """Ids that one call of the system provides for."""
-
-GC_THRESHOLDS: Final = (5_000, 20, 50)
-"""Nearly everything that a call makes is freed by counting references; the interpreter's own thresholds
-walk what lives on far too often for that. What a granted lease leaves behind is walked once and never again,
-but all that came since the last walk in one go: ten times as many objects held the loop for 46 ms.
-"""
 
 TRACES_PATIENCE_S: Final = 2.0
 """How long a node that stops tries to send the spans that it has."""
@@ -133,6 +127,7 @@ class Node:
         self._clocks: asyncio.Task[None] | None = None
         self._misplaced: asyncio.Future[str] | None = None
         self.replica = Replica()
+        self._collector = Collector(lambda: self.replica.table)
 
     @property
     def service(self) -> LeaseService:
@@ -223,11 +218,7 @@ class Node:
         self._raft = raft
         service.start()
         self._service = service
-        # What recovery has built lives as long as the process: keep the collector from walking it over and
-        # over.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        self._collector.begin()
         gate = None
         if config.auth.required:
             gate = Gate(
@@ -306,6 +297,7 @@ class Node:
     async def stop(self) -> None:
         """Stop whatever of the node runs. A leader lets another node lead first, if one can within a second;
         everything that waits is answered."""
+        self._collector.end()
         service, self._service = self._service, None
         front, self._front = self._front, None
         raft, self._raft = self._raft, None
@@ -498,14 +490,16 @@ def _warn_of_exposure(config: Config) -> None:
 def _http_limits(config: Config) -> HttpLimits:
     """The front's limits: those of [http], with no more connections than the process may open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = OPEN_FILES_SPARE + (HANDSHAKES_MAX if config.tls.on else 0)
+    backlog = BACKLOG
+    spare = OPEN_FILES_SPARE + backlog + (HANDSHAKES_MAX if config.tls.on else 0)
     wanted = config.http.connections_max + spare
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     connections_max = config.http.connections_max
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        connections_max = max(1, soft - spare)
+        backlog = min(BACKLOG, max(16, soft // 16))
+        connections_max = max(1, soft - spare + BACKLOG - backlog)
         _log.warning(
             "http.connections_max = %d is lowered to %d: the process may open %d files",
             config.http.connections_max,
@@ -515,6 +509,7 @@ def _http_limits(config: Config) -> HttpLimits:
     return HttpLimits(
         body_bytes_max=config.http.body_bytes_max,
         connections_max=connections_max,
+        backlog=backlog,
         read_timeout_ms=config.http.read_timeout_ms,
         idle_timeout_ms=config.http.idle_timeout_ms,
         stream_frame_bytes_max=config.http.stream_frame_bytes_max,

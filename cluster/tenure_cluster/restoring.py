@@ -45,6 +45,9 @@ from tenure_cluster.settings import Config
 CLOCK_TOLERANCE_MS: Final = 60_000
 """So much earlier than a backup was made the clock of the machine may be that restores it."""
 
+FORM: Final = "2"
+"""Another one whenever another state comes of the same file: 2 has an audit of what was ended."""
+
 NOT_COUNTED: Final = frozenset({PID_FILE_NAME, LOCK_NAME, "lost+found"})
 """What a directory may hold and be empty all the same."""
 
@@ -113,8 +116,10 @@ def _put_back(backup: Backup, token_floor: int) -> LeaseTable:
 
 
 def _default_id(backup: Backup, config: Config, token_floor: int) -> str:
-    """The same on all nodes that are restored from the same file, with the same members and floor."""
-    what = "\0".join([backup.digest.hex(), str(token_floor), config.cluster_id, *sorted(config.members)])
+    """The same on all nodes that are restored from the same file, with the same members and floor, by
+    programs that make the same of it."""
+    same = [FORM, backup.digest.hex(), str(token_floor), config.cluster_id]
+    what = "\0".join([*same, *sorted(config.members)])
     return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 

@@ -163,3 +163,47 @@ async def test_the_command_line_tells_people_in_words(guarded: Guarded) -> None:
     [line] = [line for line in shown.stdout.splitlines() if "for people" in line]
     assert "create_credential" in line
     assert f"by {guarded.root.split('.')[1]} from 127.0.0.1" in line
+
+
+REFUSED_CALLS = {
+    "break": ("POST", "/v1/break", {"key": "who/broke", "reason": "r"}),
+    "acquire": ("POST", "/v1/acquire", {"keys": ["who/set", "b"], "owner": "o", "ttl_ms": 60_000}),
+    "commit": ("POST", "/v1/commit", {"key": "who/wrote", "lease_id": "l", "token": 1, "mode": "once"}),
+    "get_lease": ("GET", "/v1/leases/who%2Flooked", b""),
+    "delete_record": ("DELETE", "/v1/records/who/deleted", b""),
+    "list_leases": ("GET", "/v1/leases?prefix=who/lists", b""),
+}
+
+
+async def test_a_refused_call_is_recorded_with_the_key_that_it_named(guarded: Guarded) -> None:
+    actor, bearer = await guarded.created(["admin"], tenant="keys")
+    for operation, (method, target, body) in REFUSED_CALLS.items():
+        reply = await guarded.ask(method, target, body, bearer)
+        assert reply.code == "forbidden", (operation, reply)
+        record = await told(guarded, kind="refused", actor=actor, subject=operation)
+        assert record["key"].startswith("who/"), operation
+
+
+async def test_a_refused_call_whose_body_is_none_is_refused_and_recorded_all_the_same(
+    guarded: Guarded,
+) -> None:
+    actor, bearer = await guarded.created(["observe"], tenant="bodies")
+    for body in (b"", b"{", b'{"key": 7}', b"\xff" * 300_000):
+        assert (await guarded.ask("POST", "/v1/break", body, bearer)).code == "forbidden"
+    assert (await told(guarded, kind="refused", actor=actor))["key"] == ""
+
+
+async def test_what_strangers_send_is_not_recorded(guarded: Guarded) -> None:
+    for method, target, body in REFUSED_CALLS.values():
+        assert (await guarded.ask(method, target, body, "tenure.nobody.nothing")).status == 401
+    assert (await told(guarded, code="unauthenticated"))["key"] == ""
+    assert "who/" not in json.dumps([one for one in (await page(guarded))["records"] if not one["actor"]])
+
+
+async def test_a_text_that_is_too_long_for_a_key_is_cut(guarded: Guarded) -> None:
+    """It was refused before anybody looked at its length."""
+    actor, bearer = await guarded.created(["observe"], tenant="long")
+    long = {"op": "break", "key": "ä" * 30_000, "reason": "r"}
+    reply = await guarded.ask("POST", "/v1/batch", {"ops": [long]}, bearer)
+    assert reply.json["results"][0]["code"] == "forbidden"
+    assert (await told(guarded, kind="refused", actor=actor))["key"] == "ä" * 100 + "…"

@@ -1,6 +1,7 @@
 """GET /v1/stream: operations in frames, answers as they come, watches, and what ends a connection."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from api_wire import Wire, ask
 from tenure_cluster.api import stream_frames
 from tenure_cluster.api.limits import OPS_PER_BATCH_MAX, STREAM_WAITS_MAX, STREAM_WATCHES_MAX
 from tenure_cluster.service import requests
+from tenure_cluster.service.frames import Frame
 
 
 def acquire(key: str, **fields: Any) -> tuple[str, dict[str, Any]]:
@@ -78,6 +80,20 @@ async def test_answers_that_come_together_come_in_one_frame(node: RunningNode) -
     async with stream(node.port) as client:
         await client.ask_all(*(acquire(f"together/{number}") for number in range(100)))
         assert [len(frame) for frame in client.frames] == [100]
+
+
+async def test_nothing_of_an_answered_frame_is_left_to_the_garbage_collector(node: RunningNode) -> None:
+    async with stream(node.port) as client:
+        await client.ask_all(acquire("garbage/0"))
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(20):
+                await client.ask_all(acquire(f"garbage/{number}"), ("get_lease", {"key": "garbage/0"}))
+            left = [frame for frame in gc.get_objects() if type(frame) is Frame]
+        finally:
+            gc.enable()
+        assert len(left) <= 1  # the last one, whose turn may not be over
 
 
 async def test_an_answer_does_not_wait_for_those_asked_before(node: RunningNode) -> None:

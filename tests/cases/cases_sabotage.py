@@ -11,7 +11,7 @@ from tenure import _validity
 from tenure._handle import HandleLife, State
 from tenure._validity import Validity
 from tenure_chaos.sim.actor import Hold
-from tenure_cluster.lease import acquiring, expiring, holding, limits, machine, queueing, sessions
+from tenure_cluster.lease import acquiring, expiring, holding, limits, machine, queueing, room, sessions
 from tenure_cluster.lease.commands import Acquire, ExpireItem, Release, Renew
 from tenure_cluster.lease.holding import end_lease, serve
 from tenure_cluster.lease.indexes import Indexes
@@ -23,6 +23,7 @@ from tenure_cluster.raft import pump
 from tenure_cluster.raft.cluster_clock import ClusterClock
 from tenure_cluster.raft.snapshot_file import SnapshotStore
 from tenure_cluster.service import reaper, replica
+from tenure_cluster.service.attempts import Attempts
 from tenure_cluster.service.lease_service import LeaseService
 from tenure_cluster.service.polls import Polls
 
@@ -207,7 +208,7 @@ def hand_off_is_left_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> Non
 def callers_who_hang_up_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that closes while its acquire is under way is nobody's affair."""
     monkeypatch.setattr(Polls, "drop", lambda self, ask, left=False: None)
-    monkeypatch.setattr(LeaseService, "_give_up", lambda self, ask: None)
+    monkeypatch.setattr(Attempts, "give_up", lambda self, ask: None)
 
 
 def expiry_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +311,9 @@ def readers_pass_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that comes joins those who read."""
     is_free = acquiring._is_free
 
-    def free(step: Step, tenant: str, key: str, family: holding.Family, session_id: str | None) -> bool:
+    def free(step: Step, tenant: str, key: str, family: room.Family, session_id: str | None) -> bool:
         if family[0] == "shared" and step.table.holder(tenant, key) is not None:
-            return holding.has_room(step.table, tenant, key, family)
+            return room.has_room(step.table, tenant, key, family)
         return is_free(step, tenant, key, family, session_id)
 
     monkeypatch.setattr(acquiring, "_is_free", free)

@@ -15,7 +15,7 @@ from cases_sabotage import (
 from tenure._handle import HandleLife, State
 from tenure_chaos.sim.actor import NotGranted
 from tenure_chaos.sim.stage import Missed, Stage, play
-from tenure_cluster.lease import holding
+from tenure_cluster.lease import granting
 
 TTL_MS = 5_000
 
@@ -50,7 +50,7 @@ def test_a_holder_that_is_cut_off_stops_before_its_successor_begins() -> None:
 
 
 def test_without_the_floor_of_the_grant_the_late_write_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "_raise_floor_by_grant", lambda step, lease, slots: None)
+    monkeypatch.setattr(granting, "_raise_floor_by_grant", lambda step, lease, slots: None)
     with pytest.raises(AssertionError, match="late write passed"):
         play(the_holder_is_cut_off_and_comes_back)
 

@@ -377,3 +377,31 @@ def let_progress_be_told_never(history: History) -> None:
                 edit(history, n, events=left)
             return
     raise NoPlace
+
+
+@change
+def drop_an_acknowledged_resize(history: History) -> None:
+    told = Facts(history).attribution.told
+    for record in history.calls:
+        changed = record.name == "resize" and record.answer.get("before") != record.answer.get("slots")
+        if changed and record.number in told and not record.doubtful:
+            drop(history, told[record.number])
+            return
+    raise NoPlace
+
+
+@change
+def resize_a_pool_to_another_number(history: History) -> None:
+    n = find(history, lambda effect: any(event["kind"] == "resized" for event in effect.events))
+    for event in history.effects[n].events:
+        if event["kind"] == "resized":
+            event["detail"] = str(int(event["detail"]) + 1)
+
+
+@change
+def name_another_number_of_slots_in_a_conflict(history: History) -> None:
+    for record in history.calls:
+        if record.name == "acquire" and "present_slots" in record.answer:
+            record.answer["present_slots"] += 10
+            return
+    raise NoPlace

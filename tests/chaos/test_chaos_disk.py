@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tenure_chaos.sim.disk import SYNC_S, SimDisk
-from tenure_chaos.sim.loop import VirtualLoop
+from tenure_chaos.sim.loop import Process, VirtualLoop
 
 Done = list[BaseException | None]
 
@@ -179,3 +179,23 @@ def test_a_file_of_a_process_that_has_ended_can_not_be_used() -> None:
         with pytest.raises(OSError, match="closed"):
             use()
     assert disk.read("a") == b"x"
+
+
+def idle() -> None:
+    pass
+
+
+def test_what_a_process_asks_for_while_it_is_being_killed_does_not_hold_the_next_one_up() -> None:
+    disk, done = new_disk(), []
+    ended: Done = []
+    first = Process("n1")
+
+    def killed_within_its_own_call() -> None:
+        first.alive = False
+        disk.kill()
+        disk.run(idle, ended.append)
+        disk.run_bulk(idle, ended.append)
+
+    first.context.run(killed_within_its_own_call)
+    assert took_s(disk, idle, done) < 1.0
+    assert (done, ended) == ([None], [])

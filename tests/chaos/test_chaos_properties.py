@@ -7,6 +7,7 @@ import test_chaos_properties_cluster
 import test_chaos_properties_effects
 import test_chaos_properties_leases
 import test_chaos_properties_modes
+import test_chaos_properties_pools
 import test_chaos_properties_views
 from chaos_known import KNOWN_BAD, KNOWN_GOOD
 from chaos_story import Story
@@ -17,6 +18,7 @@ from tenure_chaos.history import History
 KNOWN = (
     test_chaos_properties_leases,
     test_chaos_properties_modes,
+    test_chaos_properties_pools,
     test_chaos_properties_effects,
     test_chaos_properties_views,
     test_chaos_properties_cluster,

@@ -42,6 +42,11 @@ DONE: dict[str, tuple[str, ...]] = {
     "program": ("block of a lease left", "handle released", "call renew_session ok"),
     "look": ("call get ok", "call queue ok", "call list ok"),
     "mishap": ("call break ok", "call commit_mismatched refused stale_token", "call commit_again ok"),
+    "resize": (
+        "call resize ok",
+        "slot granted by a resize",
+        "permits out beyond the slots of a resized pool",
+    ),
 }
 """What each kind of work comes to, whatever else happens."""
 

@@ -114,9 +114,11 @@ def start_errors(code: int) -> Iterator[str]:
 
 
 def setting_faults() -> Iterator[str]:
-    """What settings.py finds wrong: every text in its checks."""
-    tree = ast.parse((SOURCES / "settings.py").read_text(encoding="utf-8"))
-    for function in ast.walk(tree):
+    """What is found wrong with settings: every text of the checks."""
+    trees = [
+        ast.parse((SOURCES / of).read_text(encoding="utf-8")) for of in ("addresses.py", "settings_checks.py")
+    ]
+    for function in (part for tree in trees for part in ast.walk(tree)):
         if isinstance(function, ast.FunctionDef) and function.name == "split_address":
             yield from (
                 as_written(part.args[0])

@@ -9,10 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,6 +20,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from raw_http import HttpAnswer, NoAnswer, NotSent, fetch
+
+from tenure_chaos.live.ports import free_ports
+from tenure_chaos.live.process import NodeProcess, kill
 
 START_TIMEOUT_S: Final = 30.0
 """How long a node, or a whole cluster, may take until it is ready."""
@@ -51,68 +51,25 @@ async def until(
         await asyncio.sleep(period_s)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now and outside the range of outgoing connections.
-
-    A port of that range could be taken by any client on the machine while its node is down.
-    """
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
-    ports: list[int] = []
-    for port in random.sample(range(21_000, low), 2_000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise RuntimeError("no free ports")
-
-
 @dataclass
-class LiveNode:
-    """One node: where it lives, and its process while it runs."""
+class LiveNode(NodeProcess):
+    """One node of a test's cluster."""
 
-    node_id: str
-    http_port: int
-    peer_port: int
-    directory: Path
-    process: subprocess.Popen[bytes] | None = None
-    paused: bool = False
-    starts: int = 0
     extra_environment: dict[str, str] = field(default_factory=dict)
 
     @property
+    def node_id(self) -> str:
+        return self.name
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.http_port}"
-
-    @property
-    def config_path(self) -> Path:
-        return self.directory / "tenured.toml"
-
-    @property
-    def data_dir(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def log_path(self) -> Path:
-        return self.directory / "log"
+        return self.http
 
     @property
     def snapshot_index(self) -> int:
         """Index of the newest snapshot in the data directory; 0 if there is none."""
         names = [path.name for path in self.data_dir.glob("snapshot-*.snap")]
         return max((int(name.removeprefix("snapshot-").removesuffix(".snap")) for name in names), default=0)
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, f"{self.node_id} has not been started"
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def log_text(self) -> str:
-        return self.log_path.read_text(encoding="utf-8", errors="replace") if self.log_path.exists() else ""
 
     def cpu_s(self) -> float:
         """CPU time of the process so far, user and system."""
@@ -200,34 +157,19 @@ class LiveCluster:
 
     def start(self, node: LiveNode) -> None:
         """Start the node's process; its output is appended to its log."""
-        assert not node.running, f"{node.node_id} runs already"
-        node.starts += 1
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
-        with node.log_path.open("ab") as log:
-            node.process = subprocess.Popen(
-                [sys.executable, "-m", "tenure_cluster.cli", "run", "--config", str(node.config_path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment | node.extra_environment,
-            )
-        node.paused = False
+        arguments = ("run", "--config", str(node.config_path))
+        node.spawn("tenure_cluster.cli", arguments, node.extra_environment)
 
     def kill(self, *nodes: LiveNode) -> float:
         """SIGKILL, all before any is waited for; returns the monotonic time just before the first signal."""
         at = time.monotonic()
-        for node in nodes:
-            os.kill(node.pid, signal.SIGKILL)
-        for node in nodes:
-            assert node.process is not None
-            node.process.wait()
+        kill(nodes)
         return at
 
     async def pause(self, node: LiveNode) -> float:
         """SIGSTOP; returns the monotonic time just before the signal, when the process has stopped."""
         at = time.monotonic()
-        os.kill(node.pid, signal.SIGSTOP)
-        node.paused = True
+        node.pause()
 
         async def stopped() -> bool:
             return node.stat_state() == "T"
@@ -236,8 +178,7 @@ class LiveCluster:
         return at
 
     def resume(self, node: LiveNode) -> None:
-        os.kill(node.pid, signal.SIGCONT)
-        node.paused = False
+        node.resume()
 
     async def stop(self, *nodes: LiveNode) -> None:
         """SIGTERM, as an operator would, and wait for the end. A node that does not end, or ends badly, is an
@@ -265,10 +206,7 @@ class LiveCluster:
         return node.process.returncode
 
     def kill_everything(self) -> None:
-        for node in self.nodes.values():
-            if node.process is not None and node.process.poll() is None:
-                node.process.kill()
-                node.process.wait()
+        kill(self.nodes.values())
 
     def assert_all_run(self) -> None:
         """Nobody has ended by itself."""

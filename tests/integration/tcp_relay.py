@@ -13,6 +13,8 @@ class Relay:
         """How much later answers arrive."""
         self.swallows = False
         """Nothing is passed on in either direction; connections stay open and new ones are accepted."""
+        self.accepted = 0
+        """Connections that came so far."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -30,7 +32,14 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
+    def break_all(self) -> None:
+        """End every connection that is there; new ones are accepted."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, back}
         for source, sink, late in ((reader, back, False), (there, writer, True)):

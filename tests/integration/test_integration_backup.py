@@ -13,6 +13,7 @@ from live_cluster import LiveCluster, LiveNode, until
 from raw_http import fetch
 
 import tenure
+from tenure.audit import verify
 
 CLUSTER: dict[str, dict[str, int | str | bool]] = {"raft": {"snapshot_entries": 200}}
 
@@ -68,6 +69,33 @@ async def test_a_backup_under_load_begins_a_new_cluster_above_all_of_the_old_one
         found = states(cluster)
         assert len({each["state"]["digest"] for each in found.values()}) == 1, found
         assert all(each["state"]["restored"] for each in found.values())
+
+
+@pytest.mark.process
+async def test_the_leases_that_a_restore_ends_are_in_the_audit_of_the_new_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "one.backup"
+    async with LiveCluster(tmp_path / "cluster", nodes=1) as cluster:
+        node = cluster.nodes["n1"]
+        async with tenure.connect(node.url) as client:
+
+            async def begun() -> bool:
+                return (await client.audit()).recording
+
+            await until(begun, 60.0, "the audit's beginning")
+            held = await OldHolder.of(client, "held")
+            save(file, node)
+            before = verify((await client.audit()).records)
+            await OldHolder.of(client, "after the backup")
+        await begin_anew(cluster, file)
+        done = run(
+            *("tenure", "audit", "-o", "json", "--verify", "--after", f"{before.seq}:{before.hash}"),
+            TENURE_ENDPOINTS=node.url,
+        )
+        assert done.returncode == 0, done.stderr
+        restore_told, lease_told = (json.loads(line) for line in done.stdout.splitlines()[:2])
+        assert (restore_told["kind"], restore_told["subject"]) == ("restore", "1 leases ended")
+        assert (lease_told["kind"], lease_told["owner"]) == ("restored", "old")
+        assert (lease_told["key"], lease_told["token"]) == (held.key, held.token)
 
 
 async def answered(node: LiveNode, path: str) -> str:

@@ -4,86 +4,17 @@ import asyncio
 import os
 import signal
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from live_cluster import LiveCluster, LiveNode, until
-from raw_http import HttpAnswer
+from live_cluster import LiveNode, until
+from tls_cluster import TlsCluster, tenured_tls
 
 import tenure
 
 pytestmark = pytest.mark.process
-
-
-def tenured_tls(*arguments: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tenure_cluster.cli", "tls", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-class TlsNode(LiveNode):
-    @property
-    def url(self) -> str:
-        return super().url.replace("http://", "https://")
-
-
-class TlsCluster(LiveCluster):
-    """A cluster whose certificates `tenured tls init` has made."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.certs = directory / "certs"
-        hosts = [f"{node_id}=127.0.0.1" for node_id in self.nodes]
-        tenured_tls("init", self.certs, "--node", ",".join(hosts))
-        self.nodes = {
-            node_id: TlsNode(node_id, node.http_port, node.peer_port, node.directory)
-            for node_id, node in self.nodes.items()
-        }
-        self.trust = ssl.create_default_context(cafile=self.certs / "ca.pem")
-
-    def write_config(self, node: LiveNode, **top: str) -> None:
-        own = self.certs / node.node_id
-        files = {"cert": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
-        tls: dict[str, int | str | bool] = {name: str(own / file) for name, file in files.items()}
-        self.settings = {"tls": tls | {"reload_ms": 200}}
-        super().write_config(node, **top)
-
-    async def get(self, node: LiveNode, path: str, timeout_s: float = 2.0) -> HttpAnswer | None:
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(node.url + path, ssl=self.trust) as answer,
-            ):
-                return HttpAnswer(answer.status, b"", await answer.read())
-        except (aiohttp.ClientError, TimeoutError):
-            return None
-
-    async def serial(self, node: LiveNode) -> int:
-        """Of the certificate that a new client is shown."""
-        _, writer = await asyncio.open_connection("127.0.0.1", node.http_port, ssl=self.trust)
-        try:
-            return int(writer.get_extra_info("peercert")["serialNumber"], 16)
-        finally:
-            writer.transport.abort()
-
-    def refused(self, told: str) -> list[str]:
-        """Lines of any node's log that refuse a connection for this reason."""
-        return [
-            line
-            for node in self.nodes.values()
-            for line in node.log_text().splitlines()
-            if "refused: " in line and told in line
-        ]
 
 
 async def use(cluster: TlsCluster, trust: ssl.SSLContext, key: str) -> int:

@@ -28,6 +28,8 @@ class World:
         self.events: list[Event] = []
         """What the last command told the watchers."""
         self.ids = 0
+        self.tidy_steps = 1_000
+        """How much tidying comes with an entry, of which each has one command here."""
 
     @property
     def table(self) -> Any:
@@ -43,6 +45,8 @@ class World:
         applied = self.machine.apply(at_ms, command)
         echoed: Applied = self.replica.apply(at_ms, commands.decode(commands.encode(command)))
         assert applied == echoed
+        for machine in (self.machine, self.replica):
+            machine.tidy(self.tidy_steps)
         self.machine.check()
         self.events = applied.events
         return applied.result

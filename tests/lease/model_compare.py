@@ -32,6 +32,7 @@ RESTART_EVERY = 40
 """About one step in so many restarts the second replica from its snapshot."""
 
 FULL_EVERY = 16
+TIDY_STEPS = 500
 """Every so many steps all keys and the replicas' digests are compared, not only what the step touched."""
 
 REAP_ROUNDS_MAX = 50
@@ -121,6 +122,8 @@ class Comparison:
         expected, expected_events = self.model.step(at_ms, plain)
         applied = self.machine.apply(at_ms, command)
         again = self.replica.apply(at_ms, commands.decode(commands.encode(command)))
+        for machine in (self.machine, self.replica):
+            machine.tidy(TIDY_STEPS)
         self.count(plain, expected, expected_events)
 
         same("answer", expected, plain_of(applied.result))

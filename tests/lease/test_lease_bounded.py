@@ -9,7 +9,7 @@ from model_compare import LONG_MS, command_of
 from model_lease import Model
 from model_scripts import KEYS, STEP_BYTES, Writer
 
-from tenure_cluster.lease import commands, holding, limits, results, snapshot
+from tenure_cluster.lease import commands, holding, limits, results, room, snapshot
 from tenure_cluster.lease.machine import LeaseMachine
 
 SETS = 101
@@ -30,7 +30,7 @@ def reap(world: World) -> list[int]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often it was asked whether a key has room."""
     counts: Counter[str] = Counter()
-    right = holding.has_room
+    right = room.has_room
 
     def counted(*args: object) -> bool:
         counts["looks"] += 1

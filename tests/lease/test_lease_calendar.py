@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tenure_cluster.lease.calendar import BUCKET_MS, HORIZON_MS, Calendar
+from tenure_cluster.lease.calendar import BUCKET_MS, FULL_BUCKET, HORIZON_MS, Calendar
 
 MANY = 1_000_000
 
@@ -100,6 +100,24 @@ def test_next_ms_is_never_late_and_after_an_empty_look_always_ahead(things: Thin
         looks += 1
     assert things.deadlines == {}
     assert looks < 3_000
+
+
+def test_when_to_look_again_is_known_without_looking_through_a_full_bucket(things: Things) -> None:
+    for number in range(10 * FULL_BUCKET):
+        things.add(f"t{number}", 1_600 + number % BUCKET_MS)
+    things.looks = 0
+    assert things.calendar.next_ms() == 1_600
+    assert things.looks == 0
+    now_ms = 1_600
+    ended = 0
+    while things.deadlines:
+        for name in things.due(now_ms):
+            ended += things.deadlines[name] == now_ms  # none is late, though the bucket is full
+            things.end(name)
+        at_ms = things.calendar.next_ms()
+        assert at_ms is None or at_ms > now_ms
+        now_ms = at_ms or now_ms
+    assert ended == 10 * FULL_BUCKET
 
 
 def test_one_look_is_bounded_and_the_next_goes_on_where_it_stopped(things: Things) -> None:

@@ -199,9 +199,36 @@ def test_one_command_sweeps_a_bounded_number_of_memories(world: World) -> None:
     world.wait(limits.REQUEST_MEMORY_MS)
     machine.apply(world.now_ms, commands.Tick(0))
     assert len(machine.table.ended) == 500
+    world.wait(1)
     machine.apply(world.now_ms, commands.Tick(0))
     assert len(machine.table.ended) == 0
     machine.check()
+
+
+def test_commands_with_one_stamp_sweep_no_more_than_one_command(world: World) -> None:
+    machine = world.machine
+    for number in range(limits.HOUSEKEEPING_STEPS_MAX + 500):
+        machine.apply(world.now_ms, world.acquire_command("k", lease=f"l{number}"))
+        machine.apply(world.now_ms, commands.Release(TENANT, f"l{number}", 0))
+    world.wait(limits.REQUEST_MEMORY_MS)
+    for _ in range(600):
+        machine.apply(world.now_ms, commands.Tick(0))
+    assert len(machine.table.ended) == 500
+
+
+def test_an_entry_moves_on_a_bounded_number_of_deadlines(world: World) -> None:
+    machine = world.machine
+    for number in range(2_000):
+        machine.apply(world.now_ms, world.acquire_command(f"k{number}", lease=f"l{number}", ttl_ms=1_000))
+    world.wait(1_100)
+    for _ in range(600):
+        machine.apply(world.now_ms, commands.Tick(0))
+    sessions = machine.table.deadlines.sessions
+    assert not sessions._overdue
+    machine.tidy(700)
+    assert len(sessions._overdue) == 700
+    machine.tidy(5_000)
+    assert len(sessions._overdue) == 2_000
 
 
 def test_memories_are_bounded_and_the_oldest_goes_first(
@@ -236,6 +263,7 @@ def test_idle_keys_are_bounded_and_the_longest_idle_goes_first(
     for number in (2, 0, 3, 1):
         world.release(f"l{number}")
         world.restart()
+    world.wait(1)
     world.tick()
     assert [key for _, key in world.table.keys] == ["k3", "k1"]
 

@@ -17,7 +17,7 @@ from model_rules import Diverged
 from model_scripts import scripts
 from msgspec.structs import replace
 
-from tenure_cluster.lease import commands, deadlock, holding
+from tenure_cluster.lease import commands, deadlock, granting, holding, room
 from tenure_cluster.lease.indexes import KeyQueue, WaiterRef
 from tenure_cluster.lease.machine import Applied
 from tenure_cluster.lease.results import Committed, Lost, Released, Renewed
@@ -235,7 +235,7 @@ def grace_after_a_grant_nobody_claimed(patch: pytest.MonkeyPatch) -> None:
 
 
 def claim_keeps_the_end_of_its_window(patch: pytest.MonkeyPatch) -> None:
-    right = holding.claim_lease
+    right = granting.claim_lease
 
     def claim_for_longer(step: Step, lease: Lease) -> Lease:
         ref = (lease.tenant, lease.session_id)
@@ -266,18 +266,18 @@ def session_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
 
 def writer_starved_by_readers(patch: pytest.MonkeyPatch) -> None:
     def without_queue(
-        step: Step, tenant: TenantId, key: str, family: holding.Family, session_id: str | None
+        step: Step, tenant: TenantId, key: str, family: room.Family, session_id: str | None
     ) -> bool:
-        free = holding.has_room(step.table, tenant, key, family)
-        return free and not holding.blocked_until(step, tenant, key)
+        free = room.has_room(step.table, tenant, key, family)
+        return free and not room.blocked_until(step, tenant, key)
 
     replace_function(patch, "_is_free", without_queue)
 
 
 def writer_beside_readers(patch: pytest.MonkeyPatch) -> None:
-    right = holding.has_room
+    right = room.has_room
 
-    def always_beside_readers(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+    def always_beside_readers(table: LeaseTable, tenant: TenantId, key: str, family: room.Family) -> bool:
         lease = table.holder(tenant, key)
         return right(table, tenant, key, family) or (lease is not None and lease.mode == "shared")
 
@@ -285,9 +285,9 @@ def writer_beside_readers(patch: pytest.MonkeyPatch) -> None:
 
 
 def readers_granted_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    right = holding.has_room
+    right = room.has_room
 
-    def alone(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+    def alone(table: LeaseTable, tenant: TenantId, key: str, family: room.Family) -> bool:
         held = table.holder(tenant, key) is not None
         return right(table, tenant, key, family) and not (held and family[0] == "shared")
 
@@ -299,9 +299,9 @@ def permit_slot_issued_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def pool_with_a_slot_too_many(patch: pytest.MonkeyPatch) -> None:
-    right = holding.has_room
+    right = room.has_room
 
-    def one_more(table: LeaseTable, tenant: TenantId, key: str, family: holding.Family) -> bool:
+    def one_more(table: LeaseTable, tenant: TenantId, key: str, family: room.Family) -> bool:
         return right(table, tenant, key, (family[0], family[1] + 1))
 
     replace_function(patch, "has_room", one_more)
@@ -319,7 +319,7 @@ def readers_token_is_enough_to_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def half_a_set_granted(patch: pytest.MonkeyPatch) -> None:
-    right = holding.grant_all
+    right = granting.grant_all
 
     def all_but_the_last(step: Step, tenant: TenantId, wanted: Any, *rest: Any) -> list[Lease]:
         leases = right(step, tenant, wanted, *rest)

@@ -9,7 +9,7 @@ import pytest
 from model_mutants import Patch, Unchecked, histories_until_caught, replace_function
 from msgspec.structs import replace
 
-from tenure_cluster.lease import commands, expiring, holding, limits, sessions
+from tenure_cluster.lease import commands, expiring, granting, holding, limits, liveness, sessions
 from tenure_cluster.lease.indexes import Indexes
 from tenure_cluster.lease.machine import Applied
 from tenure_cluster.lease.results import HandedOver, Parked, Unparked
@@ -151,7 +151,7 @@ def renewals_alone_are_progress(patch: pytest.MonkeyPatch) -> None:
 
 
 def progress_is_demanded_before_the_claim(patch: pytest.MonkeyPatch) -> None:
-    right = holding._life
+    right = granting._life
     replace_function(patch, "_life", lambda step, progress_ms, claim_ms: right(step, progress_ms, 0))
 
 
@@ -244,7 +244,7 @@ def waiters_of_a_closed_session_are_not_looked_for(patch: pytest.MonkeyPatch) ->
 
 
 def waiter_of_a_closed_session_counts(patch: pytest.MonkeyPatch) -> None:
-    right = holding.waiter_dead
+    right = liveness.waiter_dead
 
     def dead(step: Step, waiter: Waiter) -> str:
         cause = right(step, waiter)

@@ -6,7 +6,7 @@ import random
 import pytest
 from lease_world import TENANT, World
 
-from tenure_cluster.lease import expiring, snapshot
+from tenure_cluster.lease import snapshot
 from tenure_cluster.lease.overlay import Overlay
 
 
@@ -64,7 +64,7 @@ def test_a_snapshot_under_way_stands_for_its_moment_while_everything_changes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "CHUNK_BYTES", 500)
-    monkeypatch.setattr(expiring, "THAW_STEPS_MAX", 2)
+    world.tidy_steps = 2
     fill(world, 20)
     expected = list(snapshot.dump(world.table))
     world.tick()

@@ -7,6 +7,7 @@ from lease_world import EPOCH_WALL_MS, TENANT, World, expect, grant_in
 from test_lease_snapshot import full_world
 
 from tenure_cluster.lease import commands, limits, results, snapshot
+from tenure_cluster.lease.audit_trail import AuditRecord, SetAuditPolicy
 from tenure_cluster.lease.credentials import CreateCredential
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.quota import Quota, SetQuota
@@ -285,3 +286,50 @@ def test_credentials_and_quotas_are_kept() -> None:
     world = restored(backup(before))
     assert world.table.credentials == before.table.credentials != {}
     assert world.table.quotas == before.table.quotas != {}
+
+
+def audited(records_max: int) -> World:
+    world = World()
+    world.apply(SetAuditPolicy(records_max, YEAR_S * 1_000, world.wall_ms))
+    return world
+
+
+def of_restore(world: World) -> list[AuditRecord]:
+    found = [record for record in world.table.audit.records.values() if record.kind.startswith("restore")]
+    assert {record.wall_ms for record in found} <= {EPOCH_WALL_MS}
+    return found
+
+
+def test_every_lease_that_is_ended_is_in_the_audit_with_holder_key_and_token() -> None:
+    before = audited(100)
+    job = before.granted("job", "agent-a", ttl_ms=600_000)
+    pool = before.granted("pool", "agent-b", mode="permit", slots=2, ttl_ms=600_000)
+    before.release(before.granted("over", "agent-c").lease.lease_id)
+    known = len(before.table.audit.records)
+    world = restored(backup(before))
+    [restore, *leases] = of_restore(world)
+    assert (restore.seq, restore.subject) == (known + 1, "2 leases ended")
+    assert [(one.owner, one.key, one.token, one.subject, one.tenant) for one in leases] == [
+        ("agent-a", "job", job.lease.token, "exclusive", TENANT),
+        ("agent-b", "pool", pool.lease.token, "permit", TENANT),
+    ]
+    world.granted("job", "agent-d")
+    world.restart()
+
+
+def test_the_audit_of_a_restore_leaves_half_of_what_is_kept_to_the_rest() -> None:
+    before = audited(10)
+    for number in range(12):
+        before.granted(f"k{number}", "A", ttl_ms=600_000)
+    world = restored(backup(before), floor=JUMP * 2)
+    [restore, *leases] = of_restore(world)
+    assert restore.subject == "12 leases ended"
+    assert f"token floor {JUMP * 2}" in restore.detail
+    assert [one.key for one in leases] == [f"k{number}" for number in range(7, 12)]
+    assert next(iter(world.table.audit.records.values())).kind == "audit_policy"
+
+
+def test_where_there_was_no_audit_a_restore_begins_none() -> None:
+    before = World()
+    before.granted("job", "A", ttl_ms=600_000)
+    assert not restored(backup(before)).table.audit.chain

@@ -102,3 +102,4 @@ def test_the_table_has_a_column_for_each_system_and_says_what_was_not_measured(t
     assert "etcd &lt;3&gt;" in page
     assert "://" not in page
     assert (tmp_path / table.DATA).is_file()
+    assert "| rounds of faults | 2 | 2 |" in (tmp_path / table.TEXT).read_text(encoding="utf-8")

@@ -117,7 +117,7 @@ def test_the_disk_of_a_node_that_has_gone_is_held_against_what_was_written_down(
     options = LiveOptions(clients=1, programs=4, ttl_ms=(3_000,), seconds=PATIENCE_S, leader_bound_s=60.0)
     report = asyncio.run(run(options, tmp_path, some_time, title="disks"))
     assert report.violations == []
-    node = LiveNode("n1", 1, 2, tmp_path / "n1", tmp_path / "none")
+    node = LiveNode("n1", 1, 2, tmp_path / "n1", control=tmp_path / "none")
     seen = Observations(0.0)
     seen.read("n1", node.observed_path)
     assert read_contents(node.data_dir, CLUSTER_ID, "n1").last_index >= 120

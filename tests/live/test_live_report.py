@@ -11,6 +11,7 @@ from tenure_chaos.checkers.rules import judge
 from tenure_chaos.history import CallRecord, Elected, Fault, History, Outcome
 from tenure_chaos.live import folder
 from tenure_chaos.live.analysis import costs, leader_changes, rates, role_spans, silences, sums
+from tenure_chaos.live.effects import Told, effects
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.page import page
 from tenure_chaos.live.run import LiveReport
@@ -54,6 +55,7 @@ def report(history: History, directory: Path, violations: list[str]) -> LiveRepo
         downs=[(0.0, "n1", True), (5.2, "n1", False), (7.2, "n1", True)],
         snapshots={"n1": 2},
         endings=[("n1", 1, -9)],
+        struck=effects(Told(history, [(5.25, "n1", -9)], [(12.5, "n2")])),
     )
 
 
@@ -123,9 +125,12 @@ def test_what_struck_can_be_struck_again_at_the_same_times(history: History, tmp
     assert path.read_text().startswith("<!doctype html>")
     said = json.loads((tmp_path / "run.json").read_text())
     assert said["leader_changes"] == 1
+    assert said["by_fault"][0]["name"] == "kill leader"
+    assert said["by_fault"][0]["silent_s"] == pytest.approx(9.0 - 5.2)
+    assert said["strikes"][0]["effects"][0] == "n1 killed"
     again = folder.scenario_of(tmp_path)
     assert again.title == "a <test>, again"
-    assert again.with_options({}) == LiveOptions(seed=4)
+    assert again.with_options({}) == LiveOptions(seed=4, seconds=19.0)
     assert again.strikes[0] == Strike("kill leader", pytest.approx(4.2), pytest.approx(2.0))
     assert again.strikes[2].for_s == pytest.approx(14.0)
 

@@ -1,6 +1,7 @@
 """Scenarios by name and by file, and the schedule that a seed draws."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -141,6 +142,48 @@ async def test_no_more_faults_are_on_at_once_than_allowed_and_none_is_left(
     assert recorder.most == 2
     assert recorder.on == []
     assert recorder.begun == recorder.ended
+
+
+class Recovering(Recorder):
+    """Its cluster takes a few looks after each strike until all its nodes can be asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = self
+        self.order: list[str] = []
+        self.looks = 0
+
+    def now(self) -> float:
+        return 0.0
+
+    async def begin(self, kind: type[Fault]) -> object:
+        self.order.append(kind.name)
+        self.looks = 0
+        return await super().begin(kind)
+
+    async def states(self) -> dict[str, object]:
+        self.looks += 1
+        well = self.looks > 2
+        if well:
+            self.order.append("all is well")
+        return {"n1": {"role": "leader"}, "n2": {"role": "follower"} if well else None}
+
+    async def leader(self) -> object:
+        return "n1"
+
+
+async def test_faults_singly_wait_until_all_is_well_after_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scenarios, "REST_S", 0.01)
+    whole = scenarios.each(on_s=0.01, rest_s=0.01)
+    assert [strike.fault for strike in whole.strikes] == list(BY_NAME)
+    bench = Recovering()
+    async with asyncio.timeout(60):
+        assert await replace(whole, strikes=whole.strikes[:3]).run(cast(Bench, bench))
+    struck = list(BY_NAME)[:3]
+    assert bench.order == ["all is well", *(one for name in struck for one in (name, "all is well"))]
+    assert (bench.most, bench.begun, bench.ended) == (1, 3, 3)
 
 
 def test_the_command_lists_scenarios_and_faults() -> None:

@@ -208,6 +208,21 @@ async def test_garbage_instead_of_a_greeting_ends_the_connection(data: bytes) ->
         assert end.told.consensus == []
 
 
+async def test_a_greeting_that_is_nested_too_deeply_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is skipped, since this version doesn't know it, is walked through all the same."""
+    known = hello()[4:]
+    body = bytes((known[0] + 1,)) + known[1:] + b"\x91" * 5_000 + b"\xc0"
+    with caplog.at_level(logging.WARNING):
+        async with one_end() as end, call(end) as caller:
+            caller.send(struct.pack("<I", len(body)) + body)
+            assert await caller.is_closed()
+    about_it = [record for record in caplog.records if "protocol" in record.getMessage()]
+    assert len(about_it) == 1
+    assert about_it[0].exc_info is None
+
+
 async def test_a_caller_that_says_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "HELLO_TIMEOUT_S", 0.05)
     async with one_end() as end, call(end) as caller:

@@ -17,6 +17,7 @@ from tenure_cluster.service.audit_messages import (
     AuditRecordBody,
     AuditReply,
     ListAuditRequest,
+    NoteAuditRequest,
     NotedReply,
 )
 from tenure_cluster.service.errors import Problem
@@ -246,3 +247,15 @@ async def test_what_is_told_can_be_verified_by_the_client(tmp_path: Path) -> Non
         page = await listed(leader)
         plain = [msgspec.to_builtins(record) for record in page.records]
         assert verify(plain) == (page.head_seq, page.head)
+
+
+async def test_a_key_that_another_node_did_not_cut_is_cut_by_the_leader(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, audit=Audit()) as running:
+        await begun(running)
+        leader = await running.leader()
+        note = AuditNote("refused", TENANT, "c", key="k" * 200_000, subject="break", code="forbidden")
+        fits = msgspec.structs.replace(note, key="k" * limits.KEY_BYTES_MAX, actor="d")
+        reply = await leader.service.call("note_audit", "", NoteAuditRequest(notes=[note, fits]))
+        assert isinstance(reply, NotedReply)
+        cut, whole = await recorded(leader, 2)
+        assert (cut.key, whole.key) == ("k" * 100 + "…", fits.key)

@@ -6,7 +6,7 @@ import pytest
 
 from tenure_cluster import config as configuration
 from tenure_cluster.config import Config, ConfigError, load
-from tenure_cluster.settings import ELECTIONS_PER_TTL_MIN, HEARTBEATS_PER_ELECTION_MIN
+from tenure_cluster.settings_checks import ELECTIONS_PER_TTL_MIN, HEARTBEATS_PER_ELECTION_MIN
 
 THREE_MEMBERS = """
 cluster_id = "orders"

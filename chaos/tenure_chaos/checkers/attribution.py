@@ -25,6 +25,9 @@ ASKED_TWICE: Final = frozenset(
         ("Unparked", "lost"),
         ("SessionIs", "no_session"),
         ("SessionClosed", "no_session"),
+        ("Resized", "not_held"),
+        ("Resized", "mode_conflict"),
+        ("Resized", "unsupported"),
     )
 )
 """Effects of a first asking, and what a second one of the same call may be refused with."""
@@ -62,8 +65,8 @@ def request_of_call(call: CallRecord) -> Request | None:
             return _commit(tenant, asked)
         case "break":
             return ("break", tenant, asked.get("key"))
-        case "delete_record":
-            return ("delete_record", tenant, asked.get("key"))
+        case "delete_record" | "resize":
+            return (call.name, tenant, asked.get("key"))
         case "open_session":
             return ("open_session", tenant, asked.get("owner"))
         case "close_session":
@@ -95,6 +98,8 @@ def request_of_effect(effect: Effect) -> Request | None:
             return ("break", tenant, fields["key"])
         case "DeleteRecord":
             return ("delete_record", tenant, fields["key"])
+        case "Resize":
+            return ("resize", tenant, fields["key"])
         case "OpenSession":
             return ("open_session", tenant, fields["owner"])
         case "CloseSession":
@@ -134,6 +139,8 @@ def changes(effect: Effect) -> bool:
             return not effect.result_fields["replayed"]
         case "Parked" | "Renewed" | "SessionIs" | "Broken" | "RecordDeleted" | "SessionClosed":
             return True
+        case "Resized":
+            return True
     return False
 
 
@@ -162,6 +169,11 @@ def _broken(effect: Effect, call: CallRecord) -> bool:
     return effect.result == "Broken" and tokens == [lease["token"] for lease in call.answer["broken"]]
 
 
+def _resized(effect: Effect, call: CallRecord) -> bool:
+    told = {name: call.answer.get(name) for name in ("slots", "before", "holders")}
+    return effect.result == "Resized" and told == dict(effect.result_fields)
+
+
 DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
     "renew": lambda effect, call: effect.result in ("Renewed", "SessionIs"),
     "renew_session": lambda effect, call: effect.result == "SessionIs",
@@ -171,6 +183,7 @@ DONE: Final[dict[str, Callable[[Effect, CallRecord], bool]]] = {
     "unpark": lambda effect, call: effect.result == "Unparked",
     "commit": lambda effect, call: effect.result == "Committed",
     "break": _broken,
+    "resize": lambda effect, call: _resized(effect, call),
     "delete_record": lambda effect, call: effect.fields["if_revision"] == call.asked.get("if_revision"),
     "open_session": lambda effect, call: effect.result == "SessionIs",
     "close_session": lambda effect, call: effect.result == "SessionClosed",
@@ -188,6 +201,7 @@ ONE_BY_ONE: Final = frozenset(
         "break",
         "delete_record",
         "close_session",
+        "resize",
     )
 )
 """Each call that was told so has an effect of its own."""

@@ -16,6 +16,7 @@ from typing import Final
 
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.linearizability import Operation, check
+from tenure_chaos.checkers.pools import guard_was_forgotten
 from tenure_chaos.checkers.reading import (
     ENDINGS,
     Findings,
@@ -100,7 +101,8 @@ class _Operations:
             pair = _READERS[call.name](call)
             if pair is not None:
                 key = refused_key(call) if call.name == "acquire" else self._facts.place(call)
-                if not (pair[1].how == "not_live" and self._rested(key, pair[0].token)):
+                rested = pair[1].how == "not_live" and self._rested(key, pair[0].token)
+                if not rested and not guard_was_forgotten(self._facts, call):
                     self._put(key, pair, call.invoked_at, call.returned_at)
 
     def _since(self, call: CallRecord) -> float:

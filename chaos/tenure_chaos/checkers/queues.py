@@ -81,6 +81,8 @@ class Queues:
                 self._left(effect, key, event["owner"])
             elif kind == "granted":
                 served.append(self._granted(n, effect, event))
+            elif kind == "resized":
+                self._resized(key, int(event["detail"]))
         return served
 
     def in_the_way(self, waiter: Waiter, key: Key) -> Waiter | None:
@@ -88,6 +90,14 @@ class Queues:
         queue = self.queues.get(key, [])
         before = queue[: queue.index(waiter)] if waiter in queue else queue
         return next((other for other in before if not other.steps_aside(self.now_ms)), None)
+
+    def _resized(self, key: Key, slots: int) -> None:
+        """Who waits for this pool alone waits from now on for one of that size."""
+        self.queues[key] = [
+            waiter._replace(slots=slots) if len(waiter.keys) < 2 else waiter
+            for waiter in self.queues.get(key, ())
+        ]
+        self._tidy(key)
 
     def _left(self, effect: Effect, key: Key, owner: str) -> None:
         queue = self.queues.get(key, [])

@@ -7,6 +7,7 @@ in between. A lease counts as over from its deadline on, whether an effect has e
 from typing import Final
 
 from tenure_chaos.checkers.facts import Facts, Life
+from tenure_chaos.checkers.pools import guard_was_forgotten
 from tenure_chaos.checkers.reading import (
     Findings,
     Key,
@@ -140,7 +141,9 @@ def stale_tokens_are_stale(facts: Facts) -> Findings:
             yield Wrong(
                 f"call {call.number}: token {token} is not below the floor that was told, {floor}", key
             )
-        elif (own := facts.life(key, token)) is not None and not _superseded(facts, own, last):
+        elif (own := facts.life(key, token)) is not None and not (
+            _superseded(facts, own, last) or guard_was_forgotten(facts, call)
+        ):
             yield Wrong(f"call {call.number}: token {token} was called stale, but was the newest", key)
         elif floor and not _minted(facts, guard_of(key), floor, last):
             yield Wrong(f"call {call.number} was told the floor {floor}, which nobody had been granted", key)

@@ -12,6 +12,7 @@ from tenure_chaos.checkers import (
     holding,
     keys,
     liveness,
+    pools,
     promises,
     raft,
     reads,
@@ -39,7 +40,8 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
     4: (
         holding.one_holder_at_a_time,
         sharing.readers_and_writers_take_turns,
-        sharing.pools_keep_to_their_slots,
+        pools.pools_keep_to_their_slots,
+        pools.a_pool_is_resized_as_it_is_told,
         resting.a_handover_leaves_no_gap,
     ),
     5: (
@@ -79,6 +81,7 @@ PROPERTIES: Final[dict[int, tuple[Callable[[Facts], Findings], ...]]] = {
         reasons.leases_that_do_not_live_are_over,
         reasons.used_tokens_were_used,
         reasons.revisions_that_conflict_differ,
+        pools.conflicts_name_the_number_in_force,
     ),
     12: (requests.every_effect_was_asked_for, requests.every_token_seen_was_granted),
     13: (

@@ -1,4 +1,4 @@
-"""Keys that more than one hold at a time, as readers or in slots, and sets of keys that go together."""
+"""Keys that more than one hold at a time, and sets of keys that go together."""
 
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.queues import Waiter
@@ -35,39 +35,6 @@ def readers_and_writers_take_turns(facts: Facts) -> Findings:
 
 def _go_together(one: tuple[str, int], other: tuple[str, int]) -> bool:
     return one[0] == other[0] and (one[0] == "permit" or (one[0] == "shared" and one[1] == other[1]))
-
-
-def pools_keep_to_their_slots(facts: Facts) -> Findings:
-    """4: along the log no more permits of a pool are out than it has slots, each has a slot below their
-    number, and that number stays as it is while one is out.
-    """
-    asked = {(served.n, served.place): served.waiter for served in facts.served}
-    held: dict[Key, dict[Key, None]] = {}
-    slots: dict[Key, int] = {}
-    looked = 0
-    for n, effect in enumerate(facts.effects):
-        for event in effect.events:
-            key, place = key_of(event), place_of(event)
-            if event.get("mode") != "permit" or key not in facts.pools:
-                continue
-            if event["kind"] in ENDINGS:
-                held.get(key, {}).pop(place, None)
-            elif event["kind"] == "granted":
-                looked += 1
-                out = held.setdefault(key, {})
-                waiter = asked.get((n, place))
-                wanted = waiter.slots if waiter is not None else effect.fields.get("slots")
-                if effect.command == "Handover" and waiter is None:
-                    wanted = slots.get(key)
-                if wanted is None:
-                    continue  # To a waiter that isn't known.
-                if out and wanted != slots.get(key, wanted):
-                    yield Wrong(f"effect {n} makes {wanted} slots of {slots[key]} of {key[1]}, held", key)
-                elif len(out) >= wanted or not 0 <= event["slot"] < wanted:
-                    yield Wrong(f"effect {n} grants slot {event['slot']} of the {wanted} of {key[1]}", key)
-                slots[key] = wanted
-                out[place] = None
-    return looked
 
 
 def sets_are_granted_whole(facts: Facts) -> Findings:

@@ -138,7 +138,7 @@ class _Held:
 
 
 def _touched(effect: Effect) -> Iterator[Key]:
-    kinds = ENDINGS | {"queue_joined", "queue_left", "granted"}
+    kinds = ENDINGS | {"queue_joined", "queue_left", "granted", "resized"}
     yield from dict.fromkeys(key_of(event) for event in effect.events if event["kind"] in kinds)
 
 

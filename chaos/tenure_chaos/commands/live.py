@@ -1,6 +1,5 @@
 """``tenure-chaos live``: a cluster of real processes, real faults, real clients; and a report."""
 
-import asyncio
 import logging
 import sys
 import time
@@ -9,7 +8,8 @@ from typing import Any
 
 import click
 
-from tenure_chaos.live import folder, scenarios
+from tenure_chaos.commands.told import run_until_told
+from tenure_chaos.live import folder, scenarios, tables
 from tenure_chaos.live.faults import BY_NAME, KINDS
 from tenure_chaos.live.namespaces import NoNamespaces
 from tenure_chaos.live.options import NODES
@@ -33,6 +33,7 @@ CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, ServerStuck, Timeout
 @click.option("--nodes", type=click.Choice([str(count) for count in NODES]), help="[default: 3]")
 @click.option("--clients", type=click.IntRange(1, 50), help="Client processes. [default: 3]")
 @click.option("--programs", type=click.IntRange(1, 100), help="Programs of each of them. [default: 6]")
+@click.option("--keys", type=click.IntRange(1, 1_000), help="Keys that all programs share. [default: 6]")
 @click.option("--seconds", type=click.FloatRange(1.0), help="How long faults strike. [default: 40]")
 @click.option("--seed", type=int, help="Of the schedule. [default: 1]")
 @click.option("--fault", "faults", multiple=True, help="Only this one, at random; can be given again.")
@@ -99,8 +100,11 @@ def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: 
     # What the bench itself hears from its connections is of no interest: the history has it.
     logging.disable(logging.CRITICAL)
     say = (lambda text: None) if quiet else click.echo
-    report = asyncio.run(run(options, directory, scenario.run, title=scenario.title, say=say))
+    report = run_until_told(run(options, directory, scenario.run, title=scenario.title, say=say))
     page = folder.write(report)
+    if not quiet:
+        singly = len(report.struck) <= len(KINDS)
+        click.echo(tables.markdown((tables.strikes if singly else tables.kinds)(report)))
     _say(report)
     click.echo(f"report: {page}")
     sys.exit(1 if report.violations else 0)

@@ -1,6 +1,5 @@
 """``tenure-chaos compare``: Tenure and etcd's lock under the same faults, side by side."""
 
-import asyncio
 import logging
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tenure_chaos.commands.told import run_until_told
 from tenure_chaos.live.compare import table
 from tenure_chaos.live.compare.run import compare_one
 from tenure_chaos.live.compare.targets import NoTarget
@@ -27,7 +27,13 @@ FOLDER = Path(".tenure-chaos")
     show_default=True,
     help="Can be given again.",
 )
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="About 40 s each.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="About 45 s each for each system.",
+)
 @click.option("--proxies", type=click.Choice(["any", "real", "standin"]), default="any", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="The folder for the table and the logs.")
 def compare(targets: Sequence[str], rounds: int, proxies: Choice, out: Path | None) -> None:
@@ -38,7 +44,7 @@ def compare(targets: Sequence[str], rounds: int, proxies: Choice, out: Path | No
     logging.disable(logging.CRITICAL)
     try:
         results = [
-            asyncio.run(compare_one(target, directory, rounds=rounds, proxies=proxies, say=click.echo))
+            run_until_told(compare_one(target, directory, rounds=rounds, proxies=proxies, say=click.echo))
             for target in targets
         ]
     except (NoTarget, NoServer, TimeoutError) as error:

@@ -1,6 +1,5 @@
 """``tenure-chaos live-mutants``: does the live bench notice a broken promise?"""
 
-import asyncio
 import logging
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from typing import Final
 
 import click
 
+from tenure_chaos.commands.told import run_until_told
 from tenure_chaos.live.options import LiveOptions
 from tenure_chaos.live.run import LiveReport, run
 from tenure_chaos.live.scenarios import Scenario
@@ -55,7 +55,7 @@ def _hunt(name: str, runs: int) -> bool:
         with tempfile.TemporaryDirectory(prefix="tenure-chaos-mutant-") as directory:
             options = replace(OPTIONS, mutant=name, seed=seed)
             scenario = Scenario(f"mutant {name}", faults=FAULTS)
-            report = asyncio.run(run(options, Path(directory), scenario.run, title=scenario.title))
+            report = run_until_told(run(options, Path(directory), scenario.run, title=scenario.title))
         if (what := broken(report)) is not None:
             click.echo(f"caught in run {seed}: {name}: {what}")
             return True

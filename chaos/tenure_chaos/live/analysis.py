@@ -82,7 +82,7 @@ def costs(history: History) -> list[Cost]:
         ended_at = min(fault.ended_at, history.duration_s)
         until = ended_at + AFTERMATH_S
         mine = [span for span in silent if span.ended_at > fault.began_at and span.began_at < until]
-        silent_s = sum(span.ended_at - max(span.began_at, fault.began_at) for span in mine)
+        silent_s = sum((span.ended_at - max(span.began_at, fault.began_at) for span in mine), 0.0)
         place = bisect_right(times, ended_at)
         recovered_s = times[place] - ended_at if place < len(times) else None
         found.append(Cost(fault, silent_s, recovered_s))

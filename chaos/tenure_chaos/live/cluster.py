@@ -7,11 +7,8 @@ the nodes don't mind.
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +17,12 @@ from typing import Any, Final
 
 from tenure_chaos.live.lines import Place
 from tenure_chaos.live.ports import free_ports
+from tenure_chaos.live.process import HOST, NodeProcess, kill
 from tenure_cluster.config import Config, Member, to_toml
 from tenure_cluster.raft import RaftOptions
 from tenure_cluster.settings import Admission, Http, Peer
 
 CLUSTER_ID: Final = "live"
-HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
 ORDER_TIMEOUT_S: Final = 5.0
@@ -56,23 +53,16 @@ class Ending:
     incarnation: int
     code: int
     expected: bool
+    at: float
+    """In seconds of the run."""
 
 
 @dataclass
-class LiveNode:
-    """One node: where it lives, and its process while it runs."""
+class LiveNode(NodeProcess):
+    """A node that takes the bench's orders, and what the bench keeps about it."""
 
-    name: str
-    http_port: int
-    peer_port: int
-    directory: Path
-    control: Path
-    host: str = HOST
-    prefix: tuple[str, ...] = ()
-    """What its program is started by: ``ip netns exec …``."""
-    process: subprocess.Popen[bytes] | None = None
-    paused: bool = False
-    starts: int = 0
+    control: Path = field(kw_only=True)
+    """The socket on which its process takes orders."""
     may_end: int = 0
     """The last incarnation whose process may end by itself: a fault that is on may have that effect."""
     reserved_by: str = ""
@@ -82,26 +72,6 @@ class LiveNode:
     endings: list[Ending] = field(default_factory=list)
 
     @property
-    def http(self) -> str:
-        return f"http://{self.host}:{self.http_port}"
-
-    @property
-    def peer(self) -> str:
-        return f"{self.host}:{self.peer_port}"
-
-    @property
-    def config_path(self) -> Path:
-        return self.directory / "tenured.toml"
-
-    @property
-    def data_dir(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def log_path(self) -> Path:
-        return self.directory / "log"
-
-    @property
     def routes_path(self) -> Path:
         """Where it dials the others, as far as the cluster's log may say otherwise."""
         return self.directory / "routes.json"
@@ -109,15 +79,6 @@ class LiveNode:
     @property
     def observed_path(self) -> Path:
         return self.directory / "observed"
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, f"{self.name} was never started"
-        return self.process.pid
 
     def order(self, name: str, **fields: Any) -> Any:
         """Have its process do something. Blocks. Raises NodeUnreachable."""
@@ -161,12 +122,9 @@ class LiveCluster:
         self.downs: list[tuple[float, str, bool]] = []
         """(when, node, whether its process runs from then on)"""
         ports = free_ports(2 * nodes)
-        self.nodes = {
-            f"n{i + 1}": LiveNode(
-                f"n{i + 1}", ports[2 * i], ports[2 * i + 1], directory / f"n{i + 1}", sockets / f"n{i + 1}"
-            )
-            for i in range(nodes)
-        }
+        self.nodes: dict[str, LiveNode] = {}
+        for name, http, peer in zip(node_names(nodes), ports[::2], ports[1::2], strict=True):
+            self.nodes[name] = LiveNode(name, http, peer, directory / name, control=sockets / name)
         for name, place in (places or {}).items():
             self.nodes[name].host, self.nodes[name].prefix = place.host, place.prefix
         self.gone: list[LiveNode] = []
@@ -185,7 +143,9 @@ class LiveCluster:
         """One that is to join; nothing of it runs."""
         name = self.next_name()
         http_port, peer_port = free_ports(2)
-        node = LiveNode(name, http_port, peer_port, self.directory / name, self._sockets / name, joins=True)
+        node = LiveNode(
+            name, http_port, peer_port, self.directory / name, control=self._sockets / name, joins=True
+        )
         if place is not None:
             node.host, node.prefix = place.host, place.prefix
         self.nodes[name] = node
@@ -246,55 +206,36 @@ class LiveCluster:
         self.look()
         if node.running:
             return
-        node.starts += 1
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
-        environment |= self.settings
-        environment |= {
+        environment = {
+            **self.settings,
             "TENURE_CHAOS_OBSERVED": str(node.observed_path),
             "TENURE_CHAOS_CONTROL": str(node.control),
-            "TENURE_CHAOS_INCARNATION": str(node.starts),
+            "TENURE_CHAOS_INCARNATION": str(node.starts + 1),
             "TENURE_CHAOS_ROUTES": str(node.routes_path),
         }
         if self.mutant:
             environment["TENURE_CHAOS_MUTANT"] = self.mutant
         node.control.unlink(missing_ok=True)
-        with node.log_path.open("ab") as log:
-            log.write(f"--- start {node.starts} of {node.name}\n".encode())
-            log.flush()
-            node.process = subprocess.Popen(
-                [
-                    *(*node.prefix, sys.executable, "-m", "tenure_chaos.live.node.main"),
-                    *("run", "--config", node.config_path),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-        node.paused = False
+        with node.log_path.open("a", encoding="utf-8") as log:
+            log.write(f"--- start {node.starts + 1} of {node.name}\n")
+        node.spawn("tenure_chaos.live.node.main", ("run", "--config", str(node.config_path)), environment)
         self.downs.append((time.monotonic() - self.began_at, node.name, True))
 
     def kill(self, *nodes: LiveNode) -> None:
         """SIGKILL, all before any is waited for."""
         running = [node for node in nodes if node.running]
+        kill(running)
         for node in running:
-            assert node.process is not None
-            node.process.kill()
-        for node in running:
-            assert node.process is not None
-            node.process.wait()
             self._ended(node, expected=True)
 
     def pause(self, node: LiveNode) -> None:
         """SIGSTOP."""
         if node.running:
-            os.kill(node.pid, signal.SIGSTOP)
-            node.paused = True
+            node.pause()
 
     def resume(self, node: LiveNode) -> None:
         if node.running:
-            os.kill(node.pid, signal.SIGCONT)
+            node.resume()
         node.paused = False
 
     async def stop(self, node: LiveNode) -> bool:
@@ -309,8 +250,7 @@ class LiveCluster:
             await asyncio.sleep(0.02)
         stopped = not node.running
         if not stopped:
-            node.process.kill()
-            node.process.wait()
+            kill([node])
         self._ended(node, expected=stopped)
         return stopped
 
@@ -326,16 +266,14 @@ class LiveCluster:
         if not node.endings or node.endings[-1].incarnation != node.starts:
             code = node.process.poll()
             assert code is not None
-            self.downs.append((time.monotonic() - self.began_at, node.name, False))
-            node.endings.append(Ending(node.name, node.starts, code, expected))
+            at = time.monotonic() - self.began_at
+            self.downs.append((at, node.name, False))
+            node.endings.append(Ending(node.name, node.starts, code, expected, at))
             self.note(f"{node.name} ended with {code}{'' if expected else ', which nobody had asked for'}")
 
     def kill_everything(self) -> None:
         """The end, whatever came before."""
-        for node in self.everyone:
-            if node.process is not None and node.process.poll() is None:
-                node.process.kill()
-                node.process.wait()
+        kill(self.everyone)
 
     # -- looking
 
@@ -379,7 +317,12 @@ class LiveCluster:
             await asyncio.sleep(0.1)
 
 
+def node_names(count: int) -> list[str]:
+    """Of a cluster of so many."""
+    return [f"n{number}" for number in range(1, 1 + count)]
+
+
 def last_words(node: LiveNode) -> str:
     """The last line of its log."""
-    lines = node.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = node.log_text().strip().splitlines()
     return lines[-1] if lines else "nothing"

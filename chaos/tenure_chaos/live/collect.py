@@ -25,6 +25,8 @@ class Observations:
         """(when, node, role, term), whenever a role or term was found changed; "down" before it starts."""
         self.snapshots: dict[str, int] = {}
         """By node: how many different snapshots it was seen with."""
+        self.snapshots_at: list[tuple[float, str]] = []
+        """(when, node), whenever another snapshot was seen."""
 
     def read(self, node: str, path: Path) -> None:
         """Take in what one node has written down."""
@@ -45,6 +47,7 @@ class Observations:
                 if record["snapshot"] != snapshot:
                     snapshot = record["snapshot"]
                     self.snapshots[node] = self.snapshots.get(node, 0) + 1
+                    self.snapshots_at.append((at, node))
 
     def _applied(self, node: str, at: float, record: dict[str, Any]) -> None:
         index, content = record["index"], record["content"]

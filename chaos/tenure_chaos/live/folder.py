@@ -1,17 +1,19 @@
-"""What a live run leaves: one folder with the history, the nodes' logs and data, the page, and run.json."""
+"""What a live run leaves: a folder with the history, the nodes' logs and data, the page, and run.json."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tenure_chaos.live.analysis import costs, leader_changes, outcomes, silences
+from tenure_chaos.live import tables
+from tenure_chaos.live.analysis import costs, leader_changes, outcomes, silences, sums
 from tenure_chaos.live.page import page
 from tenure_chaos.live.run import LiveReport
 from tenure_chaos.live.scenarios import NoScenario, Scenario, Strike, read_options
 
 PAGE: Final = "report.html"
 RUN: Final = "run.json"
+TEXT: Final = "report.md"
 
 
 def summary(report: LiveReport) -> dict[str, Any]:
@@ -36,10 +38,13 @@ def summary(report: LiveReport) -> dict[str, Any]:
                 "ended_at": round(min(cost.fault.ended_at, history.duration_s), 3),
                 "silent_s": round(cost.silent_s, 3),
                 "recovered_s": cost.recovered_s,
+                "effects": effects,
             }
-            for cost in costs(history)
+            for cost, effects in ((each.cost, each.effects) for each in report.struck)
         ],
+        "by_fault": [asdict(each) for each in sums(costs(history), history.duration_s)],
         "work_began_at": round(report.work_began_at, 3),
+        "worked_s": round(min(history.healed_at, history.duration_s) - report.work_began_at, 3),
         "properties": [
             {
                 "property": verdict.number,
@@ -56,8 +61,9 @@ def summary(report: LiveReport) -> dict[str, Any]:
 
 
 def write(report: LiveReport) -> Path:
-    """Write the page and run.json beside the rest; returns the path of the page."""
+    """Write the page, its tables as text, and run.json beside the rest; returns the path of the page."""
     (report.directory / RUN).write_text(json.dumps(summary(report), indent=1) + "\n", encoding="utf-8")
+    (report.directory / TEXT).write_text(tables.text(report), encoding="utf-8")
     path = report.directory / PAGE
     path.write_text(page(report), encoding="utf-8")
     return path
@@ -76,7 +82,8 @@ def scenario_of(directory: Path) -> Scenario:
             )
             for strike in said["strikes"]
         )
-        read_options(said["options"])
-        return Scenario(f"{said['title']}, again", strikes, (), said["options"])
+        options = {**said["options"], "seconds": said["worked_s"]}
+        read_options(options)
+        return Scenario(f"{said['title']}, again", strikes, (), options)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoScenario(f"{path} is not of a run: {type(error).__name__}: {error}") from error

@@ -6,12 +6,14 @@ from itertools import groupby
 from typing import Final
 
 from tenure_chaos.checkers.rules import TITLES
-from tenure_chaos.live.analysis import costs, leader_changes, outcomes, silences, sums
+from tenure_chaos.live import tables
 from tenure_chaos.live.run import LiveReport
 from tenure_chaos.live.timeline import ROLES, draw
 
 SHOWN_MAX: Final = 200
 """Most violations, and most notes, that the page shows; the files have all."""
+FEW: Final = 100
+"""So many strikes are shown at once."""
 
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #fff; --quiet: #667; --line: #d9dce3;
@@ -46,33 +48,24 @@ details { margin-top: 1em; } summary { cursor: pointer; }
 
 def page(report: LiveReport) -> str:
     """The whole page."""
-    history = report.history
     title = "Tenure under faults" + (f": mutant “{report.options.mutant}”" if report.options.mutant else "")
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
         "<meta name=viewport content='width=device-width'>",
         f"<style>{STYLE}</style><h1>{escape(title)}</h1>",
         _verdict(report),
-        _table(("", ""), _facts(report), numbers=()),
+        _shown(tables.facts(report), numbers=()),
         "<h2>Timeline</h2>",
         "<p>" + "".join(f"<i class={role}></i>{role}" for role in ROLES),
         "<i class=ok></i>answered<i class=refused></i>refused with a reason",
         "<i class=lost></i>no answer, or no leader</p>",
         draw(report),
         "<h2>What each kind of fault cost</h2>",
-        _table(
-            ("fault", "strikes", "on, s", "no answer, s", "worst recovery, s"),
-            [
-                (each.name, each.strikes, each.on_s, each.silent_s, each.worst_recovery_s)
-                for each in sums(costs(history), history.duration_s)
-            ],
-        ),
-        "<p>No answer: stretches of more than a second in which the log answered nobody, from the beginning "
-        "of the fault until work went on. Faults that overlap share them. Recovery: from its end to the "
-        "next answer.</p>",
+        _shown(tables.kinds(report)),
+        f"<p>{escape(tables.UNAVAILABLE_NOTE)}</p>",
         "<h2>Properties</h2>",
         _table(("", "property", "looked at", "broken", "undecided"), _properties(report)),
-        _details("Every strike", _strikes(report)),
+        _details("Every strike", _shown(tables.strikes(report)), open_=len(report.struck) <= FEW),
         _details("What happened", _pre(f"{at:8.2f}  {text}" for at, text in report.notes)),
         _details("What the clients did", _table(("", "times"), sorted(report.counts.items()), numbers=(1,))),
         "<h2>Files</h2><p>",
@@ -92,29 +85,6 @@ def _verdict(report: LiveReport) -> str:
     return f"<p class='verdict bad'>{len(report.violations)} violations.</p>{shown}{rest}"
 
 
-def _facts(report: LiveReport) -> list[tuple[object, ...]]:
-    history, options = report.history, report.options
-    ended = outcomes(history)
-    quiet = silences(history)
-    return [
-        (
-            "cluster",
-            f"{options.nodes} nodes, {options.clients} client processes of {options.programs} programs",
-        ),
-        ("run", f"{report.title}, seed {options.seed}, {history.duration_s:.0f} s"),
-        ("connections through", report.proxies),
-        (
-            "calls",
-            f"{len(history.calls):,}: " + ", ".join(f"{ended[kind]:,} {kind}" for kind in sorted(ended)),
-        ),
-        ("log", f"{len(history.effects):,} commands applied"),
-        ("faults", f"{len(history.faults)} strikes"),
-        ("changes of leader", leader_changes(history)),
-        ("without any answer", f"{sum(span.seconds for span in quiet):.1f} s in {len(quiet)} stretches"),
-        ("snapshots seen", ", ".join(f"{node} {count}" for node, count in sorted(report.snapshots.items()))),
-    ]
-
-
 def _properties(report: LiveReport) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for number, group in groupby(report.verdicts, key=lambda verdict: verdict.number):
@@ -131,20 +101,8 @@ def _properties(report: LiveReport) -> list[tuple[object, ...]]:
     return rows
 
 
-def _strikes(report: LiveReport) -> str:
-    rows = [
-        (
-            cost.fault.name,
-            cost.fault.target,
-            cost.fault.began_at,
-            min(cost.fault.ended_at, report.history.duration_s),
-            cost.silent_s,
-            cost.recovered_s,
-        )
-        for cost in costs(report.history)
-    ]
-    head = ("fault", "who", "from, s", "to, s", "no answer, s", "recovery, s")
-    return _table(head, rows, numbers=(2, 3, 4, 5))
+def _shown(table: tables.Table, *, numbers: Sequence[int] | None = None) -> str:
+    return _table(table.head, table.rows, numbers=numbers)
 
 
 def _table(
@@ -160,7 +118,7 @@ def _table(
 
     def line(cells: Sequence[object], tag: str) -> str:
         return "".join(
-            f"<{tag}{' class=n' if place in right else ''}>{escape(_said(cell))}</{tag}>"
+            f"<{tag}{' class=n' if place in right else ''}>{escape(tables.said(cell))}</{tag}>"
             for place, cell in enumerate(cells)
         )
 
@@ -168,17 +126,9 @@ def _table(
     return f"<table><tr>{line(head, 'th')}</tr>{body}</table>"
 
 
-def _said(cell: object) -> str:
-    if isinstance(cell, float):
-        return f"{cell:.1f}"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return "" if cell is None else str(cell)
-
-
 def _pre(lines: Iterable[str]) -> str:
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def _details(summary: str, body: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+def _details(summary: str, body: str, *, open_: bool = False) -> str:
+    return f"<details{' open' if open_ else ''}><summary>{escape(summary)}</summary>{body}</details>"

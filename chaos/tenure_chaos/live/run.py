@@ -17,8 +17,9 @@ from tenure_chaos.checkers.rules import Verdict, judge
 from tenure_chaos.history import History
 from tenure_chaos.live import conclusion
 from tenure_chaos.live.bench import Bench
-from tenure_chaos.live.cluster import LiveCluster
+from tenure_chaos.live.cluster import LiveCluster, node_names
 from tenure_chaos.live.collect import Observations, put_together
+from tenure_chaos.live.effects import Struck, Told, effects
 from tenure_chaos.live.lines import Lines, Place
 from tenure_chaos.live.members import changes_end, compare_gone
 from tenure_chaos.live.namespaces import namespaces
@@ -64,6 +65,8 @@ class LiveReport:
     snapshots: dict[str, int]
     endings: list[tuple[str, int, int]] = field(default_factory=list)
     """(node, incarnation, code) of every process that ended."""
+    struck: list[Struck] = field(default_factory=list)
+    """Every strike, with what was seen of it."""
 
 
 def work_options(options: LiveOptions) -> Options:
@@ -91,15 +94,15 @@ async def run(
     async with AsyncExitStack() as stack:
         # A socket's path must be short, and that of the directory may not be.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-chaos-")))
-        node_names = [f"n{number}" for number in range(1, 1 + options.nodes)]
+        nodes = node_names(options.nodes)
         names = [f"c{number}" for number in range(1, 1 + options.clients)]
-        network, surroundings = _surroundings(stack, options, directory, node_names, names)
+        network, surroundings = _surroundings(stack, options, directory, nodes, names)
         cluster = LiveCluster(
             directory,
             nodes=options.nodes,
             sockets=sockets,
             mutant=options.mutant,
-            places={name: place for name, place in surroundings.places.items() if name in node_names},
+            places={name: place for name, place in surroundings.places.items() if name in nodes},
         )
         stack.callback(cluster.kill_everything)
         stack.push_async_callback(network.close)
@@ -182,12 +185,15 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     striking = asyncio.ensure_future(strikes(bench))
     bench.work_began_at = bench.now()
     until = bench.now() + bench.options.seconds
-    await asyncio.wait((striking,), timeout=bench.options.seconds)
-    left_s = until - bench.now()
-    if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
-        await asyncio.sleep(left_s)
-    striking.cancel()
-    [ended] = await asyncio.gather(striking, return_exceptions=True)
+    try:
+        await asyncio.wait((striking,), timeout=bench.options.seconds)
+        left_s = until - bench.now()
+        if striking.done() and striking.exception() is None and not striking.result() and left_s > 0:
+            await asyncio.sleep(left_s)
+    finally:
+        # Also when the run is broken off: who heals later starts nodes that nobody ends.
+        striking.cancel()
+        [ended] = await asyncio.gather(striking, return_exceptions=True)
     if isinstance(ended, ServerStuck):
         raise ended
     if isinstance(ended, Exception):
@@ -251,6 +257,7 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
     for client in bench.clients.values():
         for suffix in (".jsonl", ".json"):
             (bench.directory / client.name).with_suffix(suffix).unlink(missing_ok=True)
+    told = Told(history, [(ending.at, ending.node, ending.code) for ending in endings], seen.snapshots_at)
     return LiveReport(
         title=title,
         options=bench.options,
@@ -268,4 +275,5 @@ def _report(bench: Bench, history: History, title: str, surroundings: "Surroundi
         downs=bench.cluster.downs,
         snapshots=seen.snapshots,
         endings=[(ending.node, ending.incarnation, ending.code) for ending in endings],
+        struck=effects(told),
     )

@@ -11,6 +11,7 @@ from tenure_chaos.mutants import (
     members,
     memories,
     modes,
+    pools,
     queues,
     service,
     time,
@@ -40,7 +41,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = LISTED + tuple(
     mutant
     for module in (
         *(leases, modes, queues, guards, memories, time, disks, consensus, members, service, clients),
-        watches,
+        *(watches, pools),
     )
     for mutant in module.MUTANTS
     if mutant not in LISTED

@@ -5,14 +5,14 @@ from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
 _GUARDS = "tenure_cluster.lease.guards"
-_HOLDING = "tenure_cluster.lease.holding"
+_GRANTING = "tenure_cluster.lease.granting"
 
 FLOOR_AT_FIRST_WRITE = Mutant(
     "floor raised at the first write instead of the grant",
     "the write of a superseded holder passes until its successor has written",
     (
         Edit(
-            f"{_HOLDING}:_raise_floor_by_grant",
+            f"{_GRANTING}:_raise_floor_by_grant",
             "blocked_until_ms = blocked_until(step, tenant, key)",
             "blocked_until_ms = blocked_until(step, tenant, key)\n"
             "    if state.guard_mode is not None:\n"
@@ -78,6 +78,7 @@ BREAK_LEAVES_THE_FLOOR = Mutant(
             "pass",
         ),
     ),
+    profiles.BREAKS,
 )
 
 OP_ID_FORGOTTEN = Mutant(

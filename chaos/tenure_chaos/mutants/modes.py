@@ -5,8 +5,9 @@ from tenure_chaos.mutants.edits import Edit
 from tenure_chaos.mutants.mutant import Mutant
 
 _ACQUIRING = "tenure_cluster.lease.acquiring"
-_HOLDING = "tenure_cluster.lease.holding"
+_GRANTING = "tenure_cluster.lease.granting"
 _PASSING = "tenure_cluster.lease.passing"
+_ROOM = "tenure_cluster.lease.room"
 
 WRITER_STARVED = Mutant(
     "writer starved by readers",
@@ -26,7 +27,7 @@ WRITER_BESIDE_READERS = Mutant(
     "a writer waits for other writers alone",
     (
         Edit(
-            f"{_HOLDING}:has_room",
+            f"{_ROOM}:has_room",
             "if mode == EXCLUSIVE or first.mode != mode:",
             "if mode == EXCLUSIVE and first.mode == SHARED:\n"
             "        return True\n"
@@ -41,7 +42,7 @@ SLOT_TWICE = Mutant(
     "a permit beside others gets the slot of the one before",
     (
         Edit(
-            f"{_HOLDING}:_free_slot",
+            f"{_GRANTING}:_free_slot",
             "return next(slot for slot in range(len(taken) + 1) if slot not in taken)",
             "return max(taken, default=0)",
         ),
@@ -54,7 +55,7 @@ SLOT_TOO_MANY = Mutant(
     "one permit more is granted than the pool has slots",
     (
         Edit(
-            f"{_HOLDING}:has_room",
+            f"{_ROOM}:has_room",
             "places = slots if mode == PERMIT",
             "places = slots + 1 if mode == PERMIT",
         ),
@@ -67,7 +68,7 @@ HALF_A_SET = Mutant(
     "of a set of keys only the first is granted",
     (
         Edit(
-            f"{_HOLDING}:grant_all",
+            f"{_GRANTING}:grant_all",
             "for ref, key in zip(refs, wanted.keys, strict=True)",
             "for ref, key in list(zip(refs, wanted.keys, strict=True))[:1]",
         ),
@@ -80,7 +81,7 @@ SET_STARVED = Mutant(
     "a set that waits lets everybody pass for ever",
     (
         Edit(
-            f"{_HOLDING}:steps_aside",
+            f"{_ROOM}:steps_aside",
             "step.now_ms < waiter.queued_ms + limits.SET_PATIENCE_MS",
             "True",
         ),
@@ -93,7 +94,7 @@ HANDOVER_KEEPS_THE_TOKEN = Mutant(
     "the successor writes with the token of who handed over",
     (
         Edit(
-            f"{_HOLDING}:grant",
+            f"{_GRANTING}:grant",
             "token, revision = step.mint_for(tenant, key, owner, wanted.mode, slot)",
             "token = step.events[-1].token if same_slot is not None else step.mint(tenant); "
             'revision = step.emit("granted", tenant, key, owner, token, "", wanted.mode, slot)',
@@ -160,12 +161,12 @@ PROGRESS_IGNORED = Mutant(
     "a lease that demands progress lives by its renewals alone",
     (
         Edit(
-            f"{_HOLDING}:_life",
+            f"{_GRANTING}:_life",
             "0 if claim_deadline_ms else step.now_ms + progress_ms",
             "0",
         ),
         Edit(
-            f"{_HOLDING}:claim_lease",
+            f"{_GRANTING}:claim_lease",
             "if lease.life is not None and lease.life.progress_ms:",
             "if False:",
         ),

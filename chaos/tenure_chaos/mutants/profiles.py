@@ -92,6 +92,15 @@ CROWDS: Final = {
 }
 """Readers without a pause, writers among them, and a pool that is always full."""
 
+RESIZED_POOLS: Final = {
+    **_BUSY,
+    "work": "resize",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Pools whose number of slots changes while all of them are held."""
+
 SETS: Final = {
     **_BUSY,
     "work": "set,hold,wait",
@@ -112,6 +121,15 @@ HANDS: Final = {
 
 COMMITS_REPEATED: Final = {**ANSWERS_LOST, "work": "guard,mishap", "keys": "3"}
 """Writes whose callers do not hear of them."""
+
+BREAKS: Final = {
+    **_BUSY,
+    "work": "guard,hold,mishap,mishap",
+    "keys": "1",
+    "ttl_ms": "3000",
+    "faults": "pause client",
+}
+"""Leases that are ended by force while their holders write."""
 
 CLOCKS_APART: Final = {
     **_BUSY,

@@ -22,7 +22,7 @@ DOUBT_FORGOTTEN_BY_THE_SERVICE = Mutant(
     "a call whose first attempt may have been executed is refused as not executed",
     (
         Edit(
-            "tenure_cluster.service.lease_service:LeaseService._persist",
+            "tenure_cluster.service.attempts:Attempts.persist",
             "call.unsure = call.unsure or ask.operation not in READS",
             "pass",
         ),

@@ -64,11 +64,15 @@ class Actor:
     # -- life
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Begin something as this program. The future belongs to the story."""
-        loop = self.world.loop
+        """Begin something as this program. The future belongs to the story. A program that is killed at once
+        never begins it.
+        """
+        loop, process = self.world.loop, self.client.process
         done: asyncio.Future[T] = loop.create_future()
 
         async def run() -> None:
+            process.at_death.pop(done, None)
+            loop.unbegun.pop(done, None)
             try:
                 result = await work
             except Exception as error:
@@ -82,7 +86,9 @@ class Actor:
             task = loop.create_task(run())
             done.add_done_callback(lambda _: task.cancel() if done.cancelled() else None)
 
-        loop.spawn(self.client.process, start)
+        loop.unbegun[done] = work
+        process.at_death[done] = lambda: loop.unbegun.pop(done).close()
+        loop.spawn(process, start)
         return done
 
     def pause(self) -> None:

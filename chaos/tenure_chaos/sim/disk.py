@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tenure_chaos.sim.files import Inode as Inode
 from tenure_chaos.sim.files import MemoryDisk
-from tenure_chaos.sim.loop import Scheduled, VirtualLoop
+from tenure_chaos.sim.loop import CURRENT, Scheduled, VirtualLoop
 
 Done = Callable[[BaseException | None], None]
 
@@ -27,6 +27,9 @@ class _Worker:
         self._timer: Scheduled | None = None
 
     def put(self, work: Callable[[], None], done: Done) -> None:
+        process = CURRENT.get()
+        if process is not None and not process.alive:
+            return  # it was killed in the midst of this call, and does nothing more
         self._work.append((work, done))
         if self._timer is None:
             self._begin()

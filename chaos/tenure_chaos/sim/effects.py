@@ -163,6 +163,11 @@ _MARKS: dict[str, Callable[[Effect], bool]] = {
     "writer granted by the last reader": lambda effect: _follows(effect, "released", "shared", "exclusive"),
     "readers granted by a writer": lambda effect: _follows(effect, "released", "exclusive", "shared"),
     "slot handed on": lambda effect: _follows(effect, "released", "permit", "permit"),
+    "slot granted by a resize": lambda effect: effect.result == "Resized" and _has(effect, "granted"),
+    "permits out beyond the slots of a resized pool": lambda effect: (
+        effect.result == "Resized" and effect.result_fields["holders"] > effect.result_fields["slots"]
+    ),
+    "set left a resized pool": lambda effect: effect.result == "Resized" and _has(effect, "queue_left"),
     "handed over to a waiter": lambda effect: _handed_to_waiter(effect),
     "lease ended without progress": lambda effect: any(
         event["detail"] == "no_progress" for event in effect.events

@@ -16,7 +16,7 @@ import contextlib
 import contextvars
 import gc
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 
@@ -114,6 +114,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.failures: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _loop, context: self.failures.append(context))
         self._tasks: list[asyncio.Task[Any]] = []
+        self.unbegun: dict[object, Coroutine[Any, Any, Any]] = {}
+        """What is to begin soon, by whose concern it is: it must be closed if it never does."""
         self.set_task_factory(self._make_task)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -134,6 +136,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         finally:
             asyncio._set_running_loop(None)
             self._tasks.clear()
+            for work in self.unbegun.values():
+                work.close()
+            self.unbegun.clear()
 
     def run_until_complete(self, future: Any) -> Any:
         """Without the collector: it takes a tenth of the time, and what it finds depends on the process."""

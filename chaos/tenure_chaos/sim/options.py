@@ -72,8 +72,14 @@ HOLDING = (
     "progress",
     "program",
 )
-WORK = (*HOLDING, "look", "mishap")
-"""What clients do, each a module of workloads/; the last two only make sense beside others."""
+EARLIER_WORK = (*HOLDING, "look", "mishap")
+"""The last two only make sense beside others."""
+
+LATER_WORK = ("resize",)
+"""What came after the other kinds, and is drawn apart from them."""
+
+WORK = (*EARLIER_WORK, *LATER_WORK)
+"""What clients do, each a module of workloads/."""
 
 
 class InvalidOption(ValueError):
@@ -132,12 +138,14 @@ class Options:
         if later.random() < LATER_PART:
             drawn = replace(drawn, faults=(*drawn.faults, "leader transfer"))
         changes = later.random() < LATER_PART
-        spares = later.randint(1, 4)
+        spares = later.randint(1, 4) if changes else 3
         if changes:
             drawn = replace(drawn, faults=(*drawn.faults, "change members"), spares=spares)
-            if later.random() < REPLACING_PART:
-                drawn = replace(drawn, faults=(*drawn.faults, "replace all members"))
-                drawn = replace(drawn, spares=spares + drawn.nodes)
+        if later.random() < LATER_PART:
+            drawn = replace(drawn, work=(*drawn.work, *LATER_WORK))
+        if changes and later.random() < REPLACING_PART:
+            drawn = replace(drawn, faults=(*drawn.faults, "replace all members"))
+            drawn = replace(drawn, spares=spares + drawn.nodes)
         return drawn.override(overrides or {}, spares)
 
     def override(self, texts: Mapping[str, str], spares: int = 3) -> "Options":
@@ -221,8 +229,8 @@ class Options:
 def _draw_work(rng: random.Random) -> tuple[str, ...]:
     """Everything, or a few kinds that then meet one another all the more often."""
     if rng.random() < 0.3:
-        return WORK
-    aside = [kind for kind in WORK if kind not in HOLDING and rng.random() < 0.5]
+        return EARLIER_WORK
+    aside = [kind for kind in EARLIER_WORK if kind not in HOLDING and rng.random() < 0.5]
     return (*rng.sample(HOLDING, rng.randint(1, 3)), *aside)
 
 

@@ -16,6 +16,7 @@ from tenure_chaos.sim.workloads.passing import pass_on, progress, rest
 from tenure_chaos.sim.workloads.program import Program
 from tenure_chaos.sim.workloads.programming import use_client
 from tenure_chaos.sim.workloads.registers import use_register
+from tenure_chaos.sim.workloads.resizing import resize
 from tenure_chaos.sim.workloads.shared import use_session
 
 KINDS: Final[Mapping[str, Callable[[Program], Awaitable[None]]]] = {
@@ -35,6 +36,7 @@ KINDS: Final[Mapping[str, Callable[[Program], Awaitable[None]]]] = {
     "program": use_client,
     "look": look,
     "mishap": mishap,
+    "resize": resize,
 }
 
 

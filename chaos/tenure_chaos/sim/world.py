@@ -82,6 +82,8 @@ class World:
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
         """The latest explicit sessions of all clients, open or not: something may be handed over to them."""
+        self.slots_known: dict[str, int] = {}
+        """By pool: the number of its slots that some client was told last."""
         self.hosts: dict[str, SimNode] = {}
         """All machines, those that are no members yet or no more among them."""
         count = self.options.nodes + self.options.spares

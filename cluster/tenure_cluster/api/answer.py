@@ -16,18 +16,21 @@ from aiohttp import HttpVersion10, web
 
 from tenure_cluster.api import problems
 from tenure_cluster.api.codec import CONTENT_TYPES, ENCODE, PROBLEM_TYPES, Format
+from tenure_cluster.api.fairness import HELD_BACK
 from tenure_cluster.service.errors import Problem
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """What is sent back. ``headers`` are further header lines, each with its line end; ``cache`` is the value
-    of Cache-Control. With status 304 the body is that of the file in question, which is not sent."""
+    of Cache-Control. With status 304 the body is that of the file in question, which is not sent. ``refused``
+    is how many operations it refuses that may be held back; see fairness.py."""
 
     status: int
     content_type: bytes
     body: bytes
     headers: bytes = b""
     cache: bytes = b"no-store"
+    refused: int = 0
 
 
 def success(status: int, body: Any, answer_format: Format) -> Answer:
@@ -36,7 +39,10 @@ def success(status: int, body: Any, answer_format: Format) -> Answer:
 
 def refusal(problem: Problem, answer_format: Format, headers: bytes = b"") -> Answer:
     body = ENCODE[answer_format](problems.document(problem))
-    return Answer(problem.status, PROBLEM_TYPES[answer_format], body, problems.headers(problem) + headers)
+    head = problems.headers(problem) + headers
+    return Answer(
+        problem.status, PROBLEM_TYPES[answer_format], body, head, refused=int(problem.code in HELD_BACK)
+    )
 
 
 class _Written(web.StreamResponse):

@@ -26,6 +26,7 @@ from tenure_cluster.api.dashboard import Dashboard, is_dashboard
 from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
 from tenure_cluster.api.exchange import Exchange, LongEndpoint
+from tenure_cluster.api.fairness import STRANGERS, Fairness
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -45,6 +46,9 @@ _X_REQUEST_ID: Final = "X-Request-Id"
 _TRACED: Final = "/v1/"
 _CHALLENGE: Final = b"WWW-Authenticate: Bearer\r\n"
 _SENT_BY_BROWSERS: Final = (hdrs.ORIGIN, "Sec-Fetch-Site")
+_BEYOND_SHARE: Final = Problem(
+    "overloaded", "The tenant's connections are too many of this node's, and all of them are in use", {}, 5.0
+)
 _NO_BODY: Final = invalid("This call takes no body; its fields stand in its path and query", "$")
 
 
@@ -100,6 +104,8 @@ class HttpFront:
         self._limits = limits
         self._service = service
         self._gate = gate
+        self._fairness: Fairness | None = None
+        """Where callers are told apart."""
         self._open = frozenset({"metrics"} if metrics_open else ())
         self._streams: dict[Stream, None] = {}
         more_calls: dict[str, Callable[[Route], Endpoint]] = {
@@ -126,7 +132,9 @@ class HttpFront:
         """Serve on ``host:port``; port 0 takes a free one. ``tls`` gives the context of each handshake;
         without it the front speaks plain HTTP. Raises OSError if the address cannot be had."""
         host, _, port = listen.rpartition(":")
-        self._table = ConnectionTable(self._limits, self._answer_broken)
+        if self._gate is not None:
+            self._fairness = Fairness()
+        self._table = ConnectionTable(self._limits, self._answer_broken, told_apart=self._gate is not None)
         server = ConnectionServer(self._handle, self._table)
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_timeout_ms / 1000)
         await self._runner.setup()
@@ -202,6 +210,8 @@ class HttpFront:
         started_s = log.now_s() if log is not None and log.all else None
         try:
             answer = await self._answer(request, connection, content_type, answer_format, request_id)
+            if self._fairness is not None and type(answer) is Answer and answer.refused:
+                await self._fairness.hold(connection.told_apart_by, answer.refused)
         except _ClientGone:
             return self._writer.nothing()
         except Exception:
@@ -212,7 +222,12 @@ class HttpFront:
             return answer
         if span is not None:
             span.answered(self._operation(request), answer.status)
-        keep_alive = request.keep_alive and not self._stopping and request.content.is_eof()
+        keep_alive = (
+            request.keep_alive
+            and not self._stopping
+            and not connection.beyond_share
+            and request.content.is_eof()
+        )
         written = self._writer.write(request, answer, request_id, keep_alive=keep_alive)
         if connection.writing_paused:
             await self._writer.drain(request)
@@ -249,10 +264,13 @@ class HttpFront:
         endpoint, rest = found
         caller = connection.anybody
         if self._gate is not None:
-            allowed = await self._caller(self._gate, request, endpoint.route, connection)
-            if isinstance(allowed, Problem):
-                return refusal(allowed, answer_format, _CHALLENGE if allowed.status == 401 else b"")
-            caller = allowed
+            caller, refused = await self._caller(self._gate, request, endpoint.route, connection)
+            if refused is not None:
+                named = await self._named(endpoint, rest, query, request, content_type, caller)
+                authorize.tell(self._service, refused, endpoint.route.operation, caller, named)
+                return refusal(refused, answer_format, _CHALLENGE if refused.status == 401 else b"")
+            if self._fairness is not None and endpoint.route.access != "open":
+                await self._fairness.turn(caller.tenant)
         if endpoint.takes_body:
             body_format = self._body_format(request, content_type)
             if isinstance(body_format, Problem):
@@ -269,6 +287,8 @@ class HttpFront:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
             return refusal(refused, answer_format)
         long = isinstance(endpoint, LongEndpoint)
+        if connection.beyond_share and (long or endpoint.ends_with_connection(asked)):
+            return refusal(_BEYOND_SHARE, answer_format)
         if not long and not endpoint.ends_with_connection(asked):
             return await endpoint.answer(asked, answer_format, caller)
         if long:
@@ -285,6 +305,7 @@ class HttpFront:
                     answer_format,
                     caller,
                     self._gate,
+                    self._fairness,
                 )
                 return await endpoint.serve(exchange, asked)
             return await endpoint.answer(asked, answer_format, caller)
@@ -293,23 +314,41 @@ class HttpFront:
 
     async def _caller(
         self, gate: Gate, request: web.BaseRequest, route: Route, connection: Connection
-    ) -> Caller | Problem:
-        """On whose behalf a route is asked for, and whether that is enough for it. Before anything of the
+    ) -> tuple[Caller, Problem | None]:
+        """On whose behalf a route is asked for, and why that is not enough for it. Before anything of the
         body is read."""
         if route.access == "open" or route.operation in self._open:
-            return connection.anybody
+            return connection.anybody, None
         headers = request.headers.getall(hdrs.AUTHORIZATION, ())
         shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
         origin = connection.origin
         caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
-        refused = authorize.UNAUTHENTICATED
-        if caller is not None:
-            lacking = authorize.right_refusal(caller, route.operation)
-            if lacking is None:
-                return caller
-            refused = lacking
-        authorize.tell(self._service, refused, route.operation, caller or connection.anybody)
-        return refused
+        connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
+        if caller is None:
+            return connection.anybody, authorize.UNAUTHENTICATED
+        connection.proved(caller.tenant)
+        return caller, authorize.right_refusal(caller, route.operation)
+
+    async def _named(
+        self,
+        endpoint: Endpoint,
+        rest: str,
+        query: str | None,
+        request: web.BaseRequest,
+        content_type: str,
+        caller: Caller,
+    ) -> object:
+        """What a refused call was for, for the audit; None if that can't be told. A stranger's body is not
+        read, nor is one that has not been sent yet."""
+        if not caller.credential_id:
+            return None
+        if not endpoint.takes_body:
+            return endpoint.decode_target(rest, query)
+        body_format = self._body_format(request, content_type)
+        if isinstance(body_format, Problem) or _expects_continue(request):
+            return None
+        body = await self._body(request)
+        return None if isinstance(body, Problem) else endpoint.decode_body(body, query, body_format)
 
     def _body_format(self, request: web.BaseRequest, content_type: str) -> Format | Problem:
         headers = request.headers

@@ -87,7 +87,7 @@ def refusal(service: LeasePort, caller: Caller, operation: str, request: Any) ->
 
 
 def tell(service: LeasePort, refused: Problem, operation: str, caller: Caller, request: Any = None) -> None:
-    """Have a refusal recorded. Of a call whose body was not looked at the keys are not known."""
+    """Have a refusal recorded. Of a call whose body was not looked at, or is none, the keys are not known."""
     named = _KEYS.get(type(request))
     keys = [key for _, key in named(request)] if named is not None else []
     service.refused(

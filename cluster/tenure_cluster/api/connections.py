@@ -9,8 +9,14 @@ every connection is in one of three states::
 
 Idle and reading connections stand in one ordered table each. A connection enters a table at its end
 with the time of entry, so the longest waiting is always first: the sweep, once a second, looks only
-at connections that are overdue, and ten thousand idle ones cost nothing. When all places are taken a
-newcomer gets that of the longest idle connection, so idle connections never keep anybody out.
+at connections that are overdue, and ten thousand idle ones cost nothing.
+
+When all places are taken a newcomer gets somebody's: first that of a stranger, whoever has been one for
+longest, and then that of the longest idle connection of the tenant that has most. A stranger is who has sent
+no whole request yet, or shown no valid credential where one is needed. So neither idle nor slow connections
+keep anybody out, and whoever is known loses nothing to strangers between two requests, however many come.
+Of tenants that are told apart none has more than SHARE of the places: beyond that its new connections take
+the places of its own idle ones, and if there are none, serve one request that is short.
 
 Overdue connections are aborted, not closed: a close would wait for a peer that does not read.
 """
@@ -24,7 +30,13 @@ from typing import Any, Final, cast
 from aiohttp import web
 from msgspec.structs import replace
 
-from tenure_cluster.api.limits import DROPS_PER_SWEEP_MAX, READ_BUFFER_BYTES, SWEEP_PERIOD_S, HttpLimits
+from tenure_cluster.api.limits import (
+    DROPS_PER_SWEEP_MAX,
+    READ_BUFFER_BYTES,
+    SHARE,
+    SWEEP_PERIOD_S,
+    HttpLimits,
+)
 from tenure_cluster.auth.gate import EVERYBODY, Caller
 
 _log = logging.getLogger("tenure.api")
@@ -40,7 +52,18 @@ _REFUSALS_LOG_PERIOD_S: Final = 60.0
 class Connection(web.RequestHandler):
     """One client's connection. Its handler calls ``arrived`` and ``answered`` around its work."""
 
-    __slots__ = ("_anybody", "_bytes_behind", "_state", "_table", "_wire", "cancel_when_lost", "on_writable")
+    __slots__ = (
+        "_anybody",
+        "_bytes_behind",
+        "_share",
+        "_state",
+        "_table",
+        "_wire",
+        "beyond_share",
+        "cancel_when_lost",
+        "on_writable",
+        "told_apart_by",
+    )
 
     def __init__(self, server: "ConnectionServer", table: "ConnectionTable") -> None:
         super().__init__(
@@ -55,8 +78,13 @@ class Connection(web.RequestHandler):
         self._table = table
         self._state: int | None = None
         self._bytes_behind = False
+        self._share: str | None = None
+        self.beyond_share = False
+        """Whether its tenant has more connections than one may, and none of them is idle."""
         self._anybody: Caller | None = None
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
+        self.told_apart_by = ""
+        """The tenant of the last request, or the address if nobody was let in."""
         self.cancel_when_lost: asyncio.Task[Any] | None = None
         """The task of a request that is of no use to anybody once this connection is gone."""
         self.on_writable: Callable[[], None] | None = None
@@ -67,6 +95,7 @@ class Connection(web.RequestHandler):
         if self._table.admit():
             self._state = _IDLE
             self._table.idle[self] = self._loop.time()
+            self._table.strangers[self] = None
             super().connection_made(transport)
         else:
             self.abort()
@@ -76,6 +105,7 @@ class Connection(web.RequestHandler):
             self._table.open -= 1
             self._table.idle.pop(self, None)
             self._table.reading.pop(self, None)
+            self._table.leave(self, self._share)
             self._state = None
         self._wire = None
         if self.cancel_when_lost is not None:
@@ -108,6 +138,20 @@ class Connection(web.RequestHandler):
             return
         self._state = _BUSY
         self._bytes_behind = False
+        if self._share is None and not self._table.told_apart:
+            self.proved("")
+
+    def proved(self, tenant: str) -> None:
+        """It is no stranger's: a credential of the tenant was shown, or none is needed."""
+        if self._share != tenant and self._state is not None:
+            self._table.leave(self, self._share)
+            self._share = tenant
+            self.beyond_share = not self._table.join(tenant)
+
+    @property
+    def share(self) -> str | None:
+        """The tenant that it is of; None: a stranger's."""
+        return self._share
 
     def answered(self) -> None:
         """The answer has been written. If part of the next request is already here, its time runs."""
@@ -152,10 +196,23 @@ class ConnectionTable:
     """The open connections by state, and the sweep over them."""
 
     def __init__(
-        self, limits: HttpLimits, answer_broken: Callable[[web.BaseRequest, str], web.StreamResponse]
+        self,
+        limits: HttpLimits,
+        answer_broken: Callable[[web.BaseRequest, str], web.StreamResponse],
+        *,
+        told_apart: bool = False,
     ) -> None:
+        """``told_apart``: callers show credentials, and connections are their tenants'."""
         self.limits = limits
         self.answer_broken = answer_broken
+        self.told_apart = told_apart
+        self.strangers: OrderedDict[Connection, None] = OrderedDict()
+        """In the order in which they came."""
+        self._shares: dict[str, int] = {}
+        """Connections of each tenant."""
+        self._share_max = (
+            max(1, int(limits.connections_max * SHARE)) if told_apart else limits.connections_max
+        )
         self.open = 0
         self.refused = 0
         self.idle: OrderedDict[Connection, float] = OrderedDict()
@@ -167,13 +224,42 @@ class ConnectionTable:
     def admit(self) -> bool:
         """Count a newcomer in, making room for it if need be; false if every connection is in use."""
         if self.open >= self.limits.connections_max:
-            if not self.idle:
+            if self.strangers:
+                self._evict(next(iter(self.strangers)))
+            elif not self._make_room(max(self._shares, key=self._shares.__getitem__, default="")):
                 self._refuse()
                 return False
-            connection, _ = self.idle.popitem(last=False)
-            connection.abort()
         self.open += 1
         return True
+
+    def join(self, tenant: str) -> bool:
+        """Count a connection as the tenant's; false if it has more than one may, and none of them is idle."""
+        self._shares[tenant] = count = self._shares.get(tenant, 0) + 1
+        return count <= self._share_max or self._make_room(tenant)
+
+    def leave(self, connection: Connection, tenant: str | None) -> None:
+        """The connection is a stranger's, or the tenant's, no longer."""
+        if tenant is None:
+            self.strangers.pop(connection, None)
+        elif self._shares[tenant] > 1:
+            self._shares[tenant] -= 1
+        else:
+            del self._shares[tenant]
+
+    def _make_room(self, tenant: str) -> bool:
+        """Close the longest idle connection of a tenant; false if none is idle."""
+        for connection in self.idle:
+            if connection.share == tenant:
+                self._evict(connection)
+                return True
+        return False
+
+    def _evict(self, connection: Connection) -> None:
+        # They are lost a little later, and are nobody's until then.
+        self.strangers.pop(connection, None)
+        self.idle.pop(connection, None)
+        self.reading.pop(connection, None)
+        connection.abort()
 
     def start(self) -> None:
         self._timer = self._loop.call_later(SWEEP_PERIOD_S, self._sweep)

@@ -13,6 +13,7 @@ import msgspec
 from tenure_cluster.api import authorize, batch, target
 from tenure_cluster.api.answer import Answer, refusal, success
 from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
+from tenure_cluster.api.fairness import HELD_BACK
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -133,7 +134,9 @@ class _BatchEndpoint(Endpoint):
                 refusals[place] if place in refusals else _moved(place, *asked_at[place])
                 for place in range(len(operations))
             ]
-        return success(200, batch.results(answers), answer_format)
+        held_back = sum(isinstance(each, Problem) and each.code in HELD_BACK for each in answers)
+        answer = success(200, batch.results(answers), answer_format)
+        return msgspec.structs.replace(answer, refused=held_back) if held_back else answer
 
 
 def _moved(place: int, asked_at: int, reply: Reply | Problem) -> Reply | Problem:

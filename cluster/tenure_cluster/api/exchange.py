@@ -10,6 +10,7 @@ from tenure_cluster.api.answer import Answer, Writer
 from tenure_cluster.api.codec import Format
 from tenure_cluster.api.connections import Connection
 from tenure_cluster.api.dispatch import Endpoint
+from tenure_cluster.api.fairness import Fairness
 from tenure_cluster.api.limits import HttpLimits
 from tenure_cluster.auth.gate import EVERYBODY, Caller, Gate
 
@@ -20,7 +21,17 @@ RECHECK_S: Final = 5.0
 class Exchange:
     """One request and the connection that it keeps."""
 
-    __slots__ = ("answer_format", "caller", "connection", "gate", "limits", "request", "request_id", "writer")
+    __slots__ = (
+        "answer_format",
+        "caller",
+        "connection",
+        "fairness",
+        "gate",
+        "limits",
+        "request",
+        "request_id",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -32,6 +43,7 @@ class Exchange:
         answer_format: Format,
         caller: Caller = EVERYBODY,
         gate: Gate | None = None,
+        fairness: Fairness | None = None,
     ) -> None:
         self.request = request
         self.connection = connection
@@ -41,6 +53,7 @@ class Exchange:
         self.answer_format = answer_format
         self.caller = caller
         self.gate = gate
+        self.fairness = fairness
 
     def still_allowed(self) -> bool:
         """Whether the credential that opened this is valid still."""

@@ -25,6 +25,15 @@ STREAM_WAITS_MAX: Final = 1_000
 STREAM_WATCHES_MAX: Final = 100
 """Most watches of one stream."""
 
+BACKLOG: Final = 1_024
+"""Connections that are accepted in one go, before there can be closed any for them."""
+
+SHARE: Final = 0.75
+"""Part of the connections that one tenant may have, where callers show credentials."""
+
+STREAM_HELD_MAX: Final = 200
+"""Refusals of one stream that are held back beyond which nothing more is read from it."""
+
 DROPS_PER_SWEEP_MAX: Final = 200
 """Most overdue connections that are closed in one go, so that closing many never holds the loop."""
 
@@ -38,8 +47,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = 262_144
     """Largest request body."""
     connections_max: int = 12_000
-    """Most open connections. Beyond it a new one takes the place of the longest idle one; if none is idle it
-    is closed at once."""
+    """Most open connections. Beyond it a new one takes the place of a stranger's, or of one that is idle; if
+    there is neither it is closed at once. One tenant has at most three quarters of them."""
     read_timeout_ms: int = 10_000
     """A request must have arrived whole, head and body, this long after its first byte."""
     idle_timeout_ms: int = 75_000
@@ -53,5 +62,5 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A client must take its answer within this."""
     stop_timeout_ms: int = 10_000
     """How long stopping waits for requests in flight before it cancels them."""
-    backlog: int = 1_024
-    """Connections that the kernel may hold until they are accepted."""
+    backlog: int = BACKLOG
+    """Connections that the kernel may hold until they are accepted, all in one go."""

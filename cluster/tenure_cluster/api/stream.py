@@ -20,7 +20,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from tenure_cluster.api import authorize, stream_frames
 from tenure_cluster.api.answer import Answer, refusal
 from tenure_cluster.api.exchange import RECHECK_S, Exchange, LongEndpoint, Outflow
-from tenure_cluster.api.limits import STREAM_WAITS_MAX, STREAM_WATCHES_MAX
+from tenure_cluster.api.fairness import HELD_BACK, cost_of
+from tenure_cluster.api.limits import STREAM_HELD_MAX, STREAM_WAITS_MAX, STREAM_WATCHES_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
@@ -66,11 +67,16 @@ class Stream:
         self._answers: list[tuple[int, int, Any]] = []
         self._flush: asyncio.Handle | None = None
         self._in_flight = 0
+        self._fairness = exchange.fairness
+        self._refused: list[tuple[int, Problem]] = []
+        self._held: dict[asyncio.TimerHandle, list[tuple[int, Problem]]] = {}
+        self._held_back = 0
         self._frames: dict[Frame, None] = {}
         self._waits: dict[asyncio.Task[None], None] = {}
         self._watches: dict[int, Subscription] = {}
         self._blocked = False
         self._room: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._pings: asyncio.TimerHandle | None = None
         self._recheck: asyncio.TimerHandle | None = None
         self._heard = True
@@ -86,12 +92,12 @@ class Stream:
         try:
             wrong: Problem | None = None
             while wrong is None and not socket.closed:
-                if self._blocked or self._in_flight >= self._in_flight_max:
+                if self._full:
                     await self._has_room()
                 message = await socket.receive()
                 self._heard = True
                 if message.type is WSMsgType.BINARY:
-                    wrong = self._take(message.data)
+                    wrong = await self._take(message.data)
                 elif message.type is WSMsgType.PING:
                     await socket.pong(message.data)
                 elif message.type is WSMsgType.TEXT:
@@ -99,6 +105,7 @@ class Stream:
                 elif message.type is not WSMsgType.PONG:
                     break
             if wrong is not None:
+                await self._all_answered()
                 await self._refuse(wrong)
             if self._closing is not None:
                 await self._closing
@@ -108,6 +115,8 @@ class Stream:
     def going_away(self, hint: str) -> None:
         """The node stops: answer what is answered, and close with the URL of a node to go to."""
         if self._closing is None and not self._socket.closed:
+            for timer in list(self._held):
+                self._tell_held(timer)
             self._flush_answers()
             self._closing = self._loop.create_task(
                 self._socket.close(code=WSCloseCode.GOING_AWAY, message=hint.encode()[:REASON_BYTES_MAX])
@@ -115,11 +124,13 @@ class Stream:
 
     # What comes in
 
-    def _take(self, data: bytes) -> Problem | None:
+    async def _take(self, data: bytes) -> Problem | None:
         """Have the operations of a frame executed; a Problem if the frame is none."""
         triples = stream_frames.decode(data)
         if isinstance(triples, Problem):
             return triples
+        if self._fairness is not None:
+            await self._fairness.turn(self._caller.tenant, cost_of(len(triples)))
         if not self._exchange.still_allowed():
             for number, _, _ in triples:
                 self._answer(number, authorize.UNAUTHENTICATED)
@@ -131,7 +142,7 @@ class Stream:
             if isinstance(request, Problem):
                 self._answer(number, request)
             elif (refused := authorize.refusal(self._service, self._caller, operation, request)) is not None:
-                self._answer(number, refused)
+                self._settle(number, refused)
             elif type(request) is EventsRequest:
                 self._watch(number, request)
             elif type(request) is Unwatch:
@@ -150,18 +161,21 @@ class Stream:
         frame: Frame | None = None
 
         def answered(place: int, outcome: Any) -> None:
-            nonlocal left
+            nonlocal left, frame
             left -= 1
             self._in_flight -= 1
             if not left and frame is not None:
                 self._frames.pop(frame, None)
-            self._answer(numbers[place], outcome)
+                frame = None  # each of the two knows the other: nothing of a frame is left to the collector
+            self._settle(numbers[place], outcome)
 
         self._in_flight += left
         caller = self._caller
         frame = self._service.submit(caller.tenant, operations, answered, caller.credential_id, caller.origin)
         if left:
             self._frames[frame] = None
+        else:
+            frame = None
 
     def _wait(self, number: int, request: AcquireRequest) -> None:
         if len(self._waits) >= STREAM_WAITS_MAX:
@@ -171,7 +185,7 @@ class Stream:
 
         async def wait() -> None:
             caller = self._caller
-            self._answer(
+            self._settle(
                 number,
                 await self._service.call(
                     "acquire", caller.tenant, request, caller.credential_id, caller.origin
@@ -201,7 +215,7 @@ class Stream:
             self._caller.tenant, request, stream_frames.WATCH, write, lambda: self._watch_ended(number)
         )
         if isinstance(watch, Problem):
-            self._answer(number, watch)
+            self._settle(number, watch)
         else:
             self._watches[number] = watch
             self._answer(number, WatchingReply(watch=number))
@@ -219,6 +233,35 @@ class Stream:
 
     # What goes out
 
+    def _settle(self, number: int, outcome: Any) -> None:
+        """Answer an operation, at once or a little later if it was refused for want of quota."""
+        if self._fairness is None or type(outcome) is not Problem or outcome.code not in HELD_BACK:
+            self._answer(number, outcome)
+            return
+        if not self._refused:
+            self._loop.call_soon(self._hold_back)
+        self._refused.append((number, outcome))
+
+    def _hold_back(self) -> None:
+        assert self._fairness is not None
+        refused, self._refused = self._refused, []
+        hold_s = self._fairness.patience.hold_s(self._caller.tenant, len(refused))
+        timer: asyncio.TimerHandle = self._loop.call_later(hold_s, lambda: self._tell_held(timer))
+        self._held[timer] = refused
+        self._held_back += len(refused)
+
+    def _tell_held(self, timer: asyncio.TimerHandle) -> None:
+        refused = self._held.pop(timer)
+        timer.cancel()
+        self._held_back -= len(refused)
+        for number, problem in refused:
+            self._answer(number, problem)
+
+    @property
+    def _full(self) -> bool:
+        """Whether nothing more is to be read for the present."""
+        return self._blocked or self._in_flight >= self._in_flight_max or self._held_back >= STREAM_HELD_MAX
+
     def _answer(self, number: int, outcome: Any) -> None:
         self._answers.append(stream_frames.answer(number, outcome))
         if self._flush is None:
@@ -231,8 +274,19 @@ class Stream:
         if self._answers:
             answers, self._answers = self._answers, []
             self._write(stream_frames.encode(answers))
-        if self._room is not None and not self._blocked and self._in_flight < self._in_flight_max:
+        if self._room is not None and not self._full:
             self._make_room()
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def _all_answered(self) -> None:
+        """Wait until all under way have their answers, which takes no longer than a call may: whoever's
+        connection is closed before can't know what has become of them. Acquires that wait are not among
+        them, since they can be asked for again."""
+        while self._in_flight and not self._socket.closed:
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
 
     def _write(self, payload: bytes) -> None:
         if not self._flow.write(stream_frames.binary_message(payload)):
@@ -251,7 +305,7 @@ class Stream:
         self._blocked = False
         for watch in list(self._watches.values()):
             watch.resume()
-        if self._in_flight < self._in_flight_max:
+        if not self._full:
             self._make_room()
 
     async def _has_room(self) -> None:
@@ -281,17 +335,20 @@ class Stream:
         elif self._closing is None and not self._socket.closed:
             for watch in self._watches.values():
                 watch.close()
-            self._closing = self._loop.create_task(
-                self._socket.close(
-                    code=WSCloseCode.POLICY_VIOLATION, message=authorize.UNAUTHENTICATED.detail.encode()
-                )
-            )
+            self._closing = self._loop.create_task(self._close_for_want_of_credential())
+
+    async def _close_for_want_of_credential(self) -> bool:
+        await self._all_answered()
+        message = authorize.UNAUTHENTICATED.detail.encode()
+        return await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=message)
 
     def _leave(self) -> None:
         """The connection is gone."""
         self._connection.on_writable = None
         self._flow.close()
-        for timer in (self._pings, self._flush, self._recheck):
+        if self._drained is not None:
+            self._drained.cancel()
+        for timer in (self._pings, self._flush, self._recheck, *self._held):
             if timer is not None:
                 timer.cancel()
         for watch in self._watches.values():

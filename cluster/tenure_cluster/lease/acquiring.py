@@ -8,25 +8,8 @@ outcome and never makes a second grant.
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Abandon, Acquire, Claim
-from tenure_cluster.lease.holding import (
-    EMPTY_METADATA,
-    PERMIT,
-    Family,
-    all_step_aside,
-    blocked_until,
-    claim_all,
-    end_lease,
-    expire_lease,
-    go_together,
-    grant_all,
-    has_room,
-    holder_of,
-    holders_of,
-    may_pass,
-    present_family,
-    serve,
-    settle,
-)
+from tenure_cluster.lease.granting import EMPTY_METADATA, claim_all, grant_all
+from tenure_cluster.lease.holding import end_lease, expire_lease, holder_of, holders_of, serve, settle
 from tenure_cluster.lease.liveness import drop_waiter, lease_live, waiter_dead
 from tenure_cluster.lease.memory import AbandonedRequest
 from tenure_cluster.lease.queueing import enqueue, refresh, waiting
@@ -39,6 +22,16 @@ from tenure_cluster.lease.results import (
     ModeConflict,
     Result,
     TokensExhausted,
+)
+from tenure_cluster.lease.room import (
+    PERMIT,
+    Family,
+    all_step_aside,
+    blocked_until,
+    go_together,
+    has_room,
+    may_pass,
+    present_family,
 )
 from tenure_cluster.lease.sessions import DURATION_MS_MAX, find_lease, find_session, lost
 from tenure_cluster.lease.step import Step

@@ -32,6 +32,9 @@ BUCKET_MS: Final = 16
 HORIZON_MS: Final = 30_000
 """How far ahead a reference is put at most."""
 
+FULL_BUCKET: Final = 200
+"""A bucket of more references is not looked through to know when its first one is due."""
+
 _SPREAD_MS: Final = HORIZON_MS // 2
 _SPREAD_STEP_MS: Final = 7_919 % _SPREAD_MS
 
@@ -40,7 +43,7 @@ class Calendar(Generic[R]):
     """Deadlines of one kind of thing. ``deadline_of`` answers a reference's present deadline, or None if
     there is nothing of it to expire any more."""
 
-    __slots__ = ("_buckets", "_deadline_of", "_order", "_overdue", "_spread_ms", "passes_ms")
+    __slots__ = ("_asked_ms", "_buckets", "_deadline_of", "_order", "_overdue", "_spread_ms", "passes_ms")
 
     def __init__(self, deadline_of: Callable[[R], ClusterTime | None]) -> None:
         self._deadline_of = deadline_of
@@ -48,6 +51,7 @@ class Calendar(Generic[R]):
         self._order: list[int] = []
         self._overdue: dict[R, None] = {}
         self._spread_ms = 0
+        self._asked_ms: ClusterTime = 0
         self.passes_ms: ClusterTime = NEVER_MS
         """When the first bucket lies in the past, so that advance() has something to do. Kept at hand
         because every command asks for it."""
@@ -83,6 +87,7 @@ class Calendar(Generic[R]):
         """References whose deadline is not later than ``now_ms``, with their deadlines, at most
         ``limit``. They are named again by the next call unless they have ended or were renewed by
         then."""
+        self._asked_ms = now_ms
         while steps_max > 0 and self._order and self._order[0] * BUCKET_MS <= now_ms:
             first = self._order[0]
             steps_max = self._empty_first(now_ms, steps_max)
@@ -112,6 +117,8 @@ class Calendar(Generic[R]):
         if not self._order:
             return None
         first = self._order[0]
+        if len(self._buckets[first]) > FULL_BUCKET:
+            return max(first * BUCKET_MS, self._asked_ms + 1)
         deadlines = (self._deadline_of(ref) for ref in self._buckets[first])
         end_ms = (first + 1) * BUCKET_MS
         return min((d for d in deadlines if d is not None and d < end_ms), default=end_ms)

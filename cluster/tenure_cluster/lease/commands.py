@@ -277,4 +277,7 @@ def encode(command: AnyCommand) -> bytes:
 
 def decode(data: bytes) -> AnyCommand:
     """Inverse of encode(). Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except RecursionError as error:
+        raise msgspec.DecodeError("a command that is nested too deeply") from error

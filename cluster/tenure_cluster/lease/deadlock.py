@@ -15,7 +15,7 @@ Otherwise whoever waits behind a private session waits for the same sessions as 
 
 A set that waits counts as in the way of those behind it from the first, although it lets them pass for a
 while: what it does later must not surprise anybody. And because who passes it makes it wait, none may pass
-that waits for something itself (may_pass() in holding.py). So no grant ever closes a cycle.
+that waits for something itself (may_pass() in room.py). So no grant ever closes a cycle.
 
 The search goes depth first from the sessions that the new waiter would wait for, the longest-standing
 first. Leases and waiters that are over at this entry block nobody. It looks at no more than

@@ -4,8 +4,6 @@ The reaper proposes what seemed due when it looked. Between that look and this e
 renewed, so each item is ended only if it still has exactly the deadline that the reaper saw.
 """
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
@@ -17,13 +15,6 @@ from tenure_cluster.lease.memory import NEVER_MS, ExpiredSession
 from tenure_cluster.lease.results import Done
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Session
-
-CALENDAR_STEPS_MAX: Final = 200
-"""Most references that one command moves on in each calendar: many more than it can add."""
-
-
-THAW_STEPS_MAX: Final = 500
-"""Most changes that one command brings in after a snapshot: many more than it can make."""
 
 
 def expire(step: Step, asked: Expire) -> Done:
@@ -146,8 +137,9 @@ def _take_away(step: Step, session: Session) -> None:
 
 
 def sweep(step: Step) -> None:
-    """Forget what is over, oldest first, in a bounded number of steps. Called by every command before
-    it looks."""
+    """Forget what is over, oldest first, in a bounded number of steps. Called before a command looks, once
+    for all that have the same stamp: of an entry there may be hundreds of those, and together they must not
+    hold the loop either."""
     table = step.table
     over_ms = step.now_ms - limits.REQUEST_MEMORY_MS
     steps = limits.HOUSEKEEPING_STEPS_MAX
@@ -165,9 +157,6 @@ def sweep(step: Step) -> None:
         steps -= 1
     if table.idle_look_ms <= step.now_ms or len(table.indexes.idle) > limits.IDLE_KEYS_MAX:
         _sweep_idle_keys(step, steps)
-    table.deadlines.advance(step.now_ms, CALENDAR_STEPS_MAX)
-    if table.frozen:
-        table.thaw(THAW_STEPS_MAX)
 
 
 def _sweep_idle_keys(step: Step, steps: int) -> None:
@@ -177,7 +166,7 @@ def _sweep_idle_keys(step: Step, steps: int) -> None:
         if not idle:
             table.idle_look_ms = NEVER_MS
             return
-        ref = next(iter(idle))
+        ref = idle.first()
         state = table.keys[ref]
         over_ms = state.idle_since_ms + limits.KEY_MEMORY_MS
         if len(idle) <= limits.IDLE_KEYS_MAX and over_ms > step.now_ms:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from tenure_cluster.lease.line import Line
 from tenure_cluster.lease.memory import AbandonedRequest
 from tenure_cluster.lease.sorted_keys import SortedKeys
 from tenure_cluster.lease.types import (
@@ -144,7 +145,7 @@ class Indexes:
         """Lease ids that waiters will be granted."""
         self.set_members: dict[LeaseRef, WaiterRef] = {}
         """The request of each lease that was granted in a set, present or over."""
-        self.idle: OrderedDict[KeyRef, None] = OrderedDict()
+        self.idle: Line[KeyRef, None] = Line()
         """Keys with state and no holder, waiter or record, longest idle first."""
 
     # Requests
@@ -296,5 +297,5 @@ def build_indexes(table: "LeaseTable") -> Indexes:
         indexes.waiter_polled(waiter)
     for key_ref, state in table.keys.items():
         if state.idle_since_ms >= 0:
-            indexes.idle[key_ref] = None
+            indexes.idle.join(key_ref, None)
     return indexes

@@ -8,8 +8,8 @@ fault of a caller.
 from typing import NoReturn
 
 from tenure_cluster.lease import audit_trail, credentials, limits, restoration
-from tenure_cluster.lease.holding import go_together, has_room, present_family
 from tenure_cluster.lease.indexes import SessionRef, build_indexes, waiter_ref
+from tenure_cluster.lease.room import go_together, has_room, present_family
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import (
@@ -79,6 +79,8 @@ def check_indexes(table: LeaseTable) -> None:
         kept, built = getattr(table.indexes, name), getattr(derived, name)
         if kept != built:
             _broken(f"index {name} differs from the state")
+        if name == "idle" and (list(kept) != list(built) or (kept and kept.first() != built.first())):
+            _broken("index idle is in another order than the state")
         if name in ("session_leases", "session_waiters") and any(
             list(kept[ref]) != list(built[ref]) for ref in built
         ):

@@ -160,6 +160,9 @@ AUDIT_RECORDS_MAX: Final = 100_000
 AUDIT_DETAIL_CHARS_MAX: Final = 1_024
 """Beyond so many characters what is said in a record is cut."""
 
+AUDIT_RESTORED_MAX: Final = 1_000
+"""Most leases that a restore has ended that the audit is told of one by one."""
+
 AUDIT_NOTES_MAX: Final = 100
 """Most notes of one entry."""
 

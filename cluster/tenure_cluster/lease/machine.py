@@ -4,7 +4,7 @@ apply() is total: every refusal is a result. It is deterministic: the same comma
 the same state, results and events on every node. What it may use is the command, the stamp and the table,
 nothing else; ids were drawn by the leader and are part of the command.
 
-How an entry is applied: cluster time moves to the entry's stamp (never back), what is over is forgotten in
+How a command is applied: cluster time moves to its stamp (never back), what is over by then is forgotten in
 bounded steps, then the command runs at that time. Everything that expires is evaluated where it is met, at
 that time, so nothing depends on when the reaper comes.
 """
@@ -99,7 +99,8 @@ class LeaseMachine:
         """Apply one command stamped ``at_ms``. Raises InvariantBroken only if the state contradicts
         itself."""
         table = self.table
-        if at_ms > table.time_ms:
+        moved = at_ms > table.time_ms
+        if moved:
             table.time_ms = at_ms
         wall_ms = command.wall_ms
         if wall_ms == self._wall_ms:
@@ -109,7 +110,8 @@ class LeaseMachine:
         step = Step(table, table.time_ms, wall_ms)
         if table.restoration is not None and not table.restoration.settled:
             settle(step)
-        sweep(step)
+        if moved:
+            sweep(step)
         audit = table.audit
         if audit.due_ms <= step.now_ms:
             auditing.sweep_audit(step)
@@ -117,6 +119,15 @@ class LeaseMachine:
         if audit.on:
             auditing.observe(step, command, result)
         return Applied(result, step.events)
+
+    def tidy(self, steps: int) -> None:
+        """What time and snapshots leave to be done beside the state, in a bounded number of steps of each
+        kind. Called once an entry: each command of it would have to do more than it can cause, and a large
+        entry would do all of it at once."""
+        table = self.table
+        table.deadlines.advance(table.time_ms, steps)
+        if table.frozen:
+            table.thaw(steps)
 
     def check(self) -> None:
         """Verify every invariant of the state and that the indexes agree with it. Takes time in

@@ -1,16 +1,14 @@
 """What is remembered of things that are over, for a bounded time and in bounded number.
 
-A memory is a dictionary in the order of its entries' times, swept from its oldest end. It is an
-OrderedDict, because finding the first entry of a plain dictionary whose front has been deleted again and
-again costs a walk over the deleted places.
+A memory is a dictionary in the order of its entries' times, swept from its oldest end.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
 import msgspec
 
+from tenure_cluster.lease.line import Line
 from tenure_cluster.lease.results import Result
 from tenure_cluster.lease.types import (
     ClusterTime,
@@ -61,9 +59,11 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content: bytes = b""
 
 
-class Memory(OrderedDict[K, V]):
+class Memory(Line[K, V]):
     """A dictionary whose entries are forgotten oldest first. Entries come in by remember() alone, with times
     that never fall, and go out by forget_oldest() alone."""
+
+    __slots__ = ("_time_of", "entries_max", "oldest_ms")
 
     def __init__(self, time_of: Callable[[V], ClusterTime], entries_max: int) -> None:
         super().__init__()
@@ -75,9 +75,8 @@ class Memory(OrderedDict[K, V]):
     def remember(self, key: K, value: V) -> None:
         """Add an entry as the newest; one of the same key is replaced."""
         known = key in self
-        self[key] = value
+        self.join(key, value)
         if known:
-            self.move_to_end(key)
             self._note_oldest()
         elif self.oldest_ms == NEVER_MS:
             self.oldest_ms = self._time_of(value)
@@ -88,12 +87,12 @@ class Memory(OrderedDict[K, V]):
 
     def forget_oldest(self) -> V:
         """Take the oldest entry out and return it."""
-        _, value = self.popitem(last=False)
+        value = self.pop_first()
         self._note_oldest()
         return value
 
     def _note_oldest(self) -> None:
-        self.oldest_ms = self._time_of(next(iter(self.values()))) if self else NEVER_MS
+        self.oldest_ms = self._time_of(self[self.first()]) if self else NEVER_MS
 
     def fault(self, now_ms: ClusterTime) -> str:
         """What is wrong with the entries, empty if nothing is."""

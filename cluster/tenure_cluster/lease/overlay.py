@@ -10,9 +10,10 @@ The order is that of a dictionary: a key that is replaced stays where it is, one
 again is the last.
 """
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any, TypeVar
+
+from tenure_cluster.lease.line import Line
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -27,7 +28,7 @@ class Overlay(MutableMapping[K, V]):
         self.base = base
         self.replaced: dict[K, V] = {}
         """New values of keys of the base."""
-        self.added: OrderedDict[K, V] = OrderedDict()
+        self.added: Line[K, V] = Line()
         """What comes after the base, in its order."""
         self.removed: dict[K, None] = {}
         """Keys of the base that are there no more, at least not where they were."""
@@ -48,14 +49,16 @@ class Overlay(MutableMapping[K, V]):
         return key in self.added or (key in self.base and key not in self.removed)
 
     def __setitem__(self, key: K, value: V) -> None:
-        if key in self.added or key in self.removed or key not in self.base:
+        if key in self.added:
             self.added[key] = value
+        elif key in self.removed or key not in self.base:
+            self.added.join(key, value)
         else:
             self.replaced[key] = value
 
     def __delitem__(self, key: K) -> None:
         if key in self.added:
-            del self.added[key]
+            self.added.leave(key)
         elif key in self.base and key not in self.removed:
             self.replaced.pop(key, None)
             self.removed[key] = None
@@ -82,7 +85,7 @@ class Overlay(MutableMapping[K, V]):
             self.base[key] = value
             steps -= 1
         while steps > 0 and self.added:
-            key, value = self.added.popitem(last=False)
-            self.base[key] = value
+            key = self.added.first()
+            self.base[key] = self.added.pop_first()
             steps -= 1
         return steps

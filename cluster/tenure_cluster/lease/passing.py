@@ -16,18 +16,8 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease.commands import Handover, Park, Unpark
 from tenure_cluster.lease.deadlock import find_cycle_through
-from tenure_cluster.lease.holding import (
-    EMPTY_METADATA,
-    PERMIT,
-    SHARED,
-    Wanted,
-    claim_lease,
-    end_lease,
-    grant,
-    holder_of,
-    raise_floor,
-    serve,
-)
+from tenure_cluster.lease.granting import EMPTY_METADATA, Wanted, claim_lease, grant, raise_floor
+from tenure_cluster.lease.holding import end_lease, holder_of, serve
 from tenure_cluster.lease.liveness import waiter_dead
 from tenure_cluster.lease.results import (
     Deadlock,
@@ -43,6 +33,7 @@ from tenure_cluster.lease.results import (
     Unparked,
     Unsupported,
 )
+from tenure_cluster.lease.room import PERMIT, SHARED
 from tenure_cluster.lease.sessions import DURATION_MS_MAX, find_lease, find_session
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import NO_LIFE, Lease, Session, Waiter

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.deadlock import find_cycle
-from tenure_cluster.lease.holding import EMPTY_METADATA, PERMIT, holders_of
+from tenure_cluster.lease.granting import EMPTY_METADATA
+from tenure_cluster.lease.holding import holders_of
 from tenure_cluster.lease.liveness import refresh_idleness
 from tenure_cluster.lease.results import Deadlock, Holder, QueueFull, Waiting
+from tenure_cluster.lease.room import PERMIT
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import Key, Session, TenantId, Waiter

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Resize
-from tenure_cluster.lease.holding import PERMIT, present_family, serve, settle
+from tenure_cluster.lease.holding import serve, settle
 from tenure_cluster.lease.liveness import drop_waiter
 from tenure_cluster.lease.results import Invalid, ModeConflict, NotHeld, Resized, Result, Unsupported
+from tenure_cluster.lease.room import PERMIT, present_family
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Key, TenantId
 

@@ -5,7 +5,7 @@ events, and nothing of that is in the file. Whoever holds one of those leases ho
 and no revision that anybody may have been told may ever be given again. So a state that is put back
 
     ends       all leases (reason ``restored``), all sessions, all waiting
-    keeps      records, guards, credentials, quotas, and the memory of requests and op_ids
+    keeps      records, guards, credentials, quotas, the audit, and the memory of requests and op_ids
     raises     every tenant's token and revision by a jump, the floor of every guard to it, and the base from
                which a tenant counts that is not in the backup
 
@@ -28,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
+from tenure_cluster.lease.audit_of_restore import record_restore
 from tenure_cluster.lease.memory import ExpiredSession
 from tenure_cluster.lease.types import (
     ALONE,
@@ -82,14 +83,15 @@ def put_back(table: "LeaseTable", *, made_wall_ms: int, token_floor: FencingToke
     bases = (before.token_base, before.revision_base) if before is not None else (0, 0)
     base = Tenant("", _raised(bases[0], token_floor), bases[1] + JUMP)
     states = _states(table)
-    ended = len(table.leases)
+    leases = list(table.leases.values())
     _end_everything(table)
+    record_restore(table.audit, table.time_ms, made_wall_ms, leases, token_floor)
     for counters in list(table.tenants.values()):
         token = _raised(counters.last_token, token_floor)
         table.tenants[counters.tenant] = Tenant(counters.tenant, token, counters.revision + JUMP)
     for state in states:
         _raise_floors(table, state)
-    restoration = Restoration(made_wall_ms, base.last_token, base.revision, ended)
+    restoration = Restoration(made_wall_ms, base.last_token, base.revision, len(leases))
     table.restoration = restoration
     return restoration
 

@@ -6,14 +6,8 @@ from msgspec.structs import replace
 
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Break, CloseSession, OpenSession, ProgressNote, Release, Renew
-from tenure_cluster.lease.holding import (
-    EMPTY_METADATA,
-    bury,
-    end_lease,
-    expire_lease,
-    raise_all_floors,
-    serve,
-)
+from tenure_cluster.lease.granting import EMPTY_METADATA, raise_all_floors
+from tenure_cluster.lease.holding import bury, end_lease, expire_lease, serve
 from tenure_cluster.lease.indexes import LeaseRef
 from tenure_cluster.lease.liveness import drop_dead, drop_waiter, lease_live, session_live
 from tenure_cluster.lease.results import (

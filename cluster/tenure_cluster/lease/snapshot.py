@@ -20,7 +20,7 @@ import msgspec
 
 from tenure_cluster.lease.audit_trail import AuditChain, AuditRecord, AuditRepeat, same
 from tenure_cluster.lease.credentials import Credential
-from tenure_cluster.lease.holding import EMPTY_METADATA
+from tenure_cluster.lease.granting import EMPTY_METADATA
 from tenure_cluster.lease.indexes import SessionRef, waiter_ref
 from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
@@ -166,7 +166,7 @@ def load(chunks: Iterable[bytes]) -> LeaseTable:
             if section not in _ROW_TYPES:
                 raise SnapshotDamaged(f"unknown section {section!r}")
             loader.add(section, _rows_decoders[section].decode(raw))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SnapshotDamaged(f"a chunk cannot be decoded: {error}") from error
     table = loader.table
     kept = [len(getattr(table, section)) for section in _ROW_TYPES]
@@ -198,7 +198,7 @@ def time_of(chunk: bytes) -> int:
     """The cluster time of the state that begins with this chunk. Raises SnapshotDamaged."""
     try:
         return _read_header(iter([chunk])).time_ms
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SnapshotDamaged(f"the header cannot be decoded: {error}") from error
 
 

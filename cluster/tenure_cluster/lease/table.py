@@ -368,13 +368,12 @@ class LeaseTable:
             self.keys[ref] = state
         elif state.idle_since_ms < 0:
             self.keys[ref] = state
-            idle.pop(ref, None)
+            idle.leave(ref)
         else:
             if before is not None:
                 del self.keys[ref]
             self.keys[ref] = state
-            idle[ref] = None
-            idle.move_to_end(ref)
+            idle.join(ref, None)
             if len(idle) == 1:
                 self.idle_look_ms = state.idle_since_ms + limits.KEY_MEMORY_MS
         self._watch_grace(state)
@@ -382,7 +381,7 @@ class LeaseTable:
     def drop_key_state(self, ref: KeyRef) -> None:
         """Forget a key, or leave its state to follow from its lease."""
         del self.keys[ref]
-        self.indexes.idle.pop(ref, None)
+        self.indexes.idle.leave(ref)
         self.deadlines.graces.discard(ref)
 
     def _watch_grace(self, state: KeyState) -> None:

@@ -124,7 +124,7 @@ class Framed(asyncio.Protocol):
         """Whether to go on with the next frame."""
         try:
             self.frame_received(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             self.fail(f"a frame that is not of this protocol: {error}")
             return False
         return self.is_open

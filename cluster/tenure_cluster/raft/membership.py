@@ -135,7 +135,14 @@ def encode_members(membership: Membership) -> bytes:
 
 def decode_members(command: bytes) -> Membership | None:
     """The members that an entry's command says; None if it is of another type. Raises msgspec.DecodeError."""
-    return _decode(memoryview(command)[1:]) if command[:1] == ENTRY_TYPE else None
+    return _decoded(memoryview(command)[1:]) if command[:1] == ENTRY_TYPE else None
+
+
+def _decoded(packed: bytes | memoryview) -> Membership:
+    try:
+        return _decode(packed)
+    except RecursionError as error:
+        raise msgspec.DecodeError("members that are nested too deeply") from error
 
 
 class Members:
@@ -215,10 +222,10 @@ def of_snapshot(members: Sequence[object]) -> Membership | None:
     versions. Raises msgspec.DecodeError."""
     if not members:
         return None
-    [packed] = members
-    if not isinstance(packed, bytes):
+    packed = members[0]
+    if len(members) > 1 or not isinstance(packed, bytes):
         raise msgspec.DecodeError("a snapshot's members are not of this version")
-    return _decode(packed)
+    return _decoded(packed)
 
 
 def for_snapshot(membership: Membership) -> tuple[bytes, ...]:

@@ -239,7 +239,10 @@ def decode_entry(command: bytes) -> list[tuple[int, bytes]]:
         return []
     if command[:1] != _REGULAR:
         raise msgspec.DecodeError(f"entry of unknown type {command[:1]!r}")
-    return _decode_pairs(memoryview(command)[1:])
+    try:
+        return _decode_pairs(memoryview(command)[1:])
+    except RecursionError as error:
+        raise msgspec.DecodeError("an entry that is nested too deeply") from error
 
 
 def is_entry(command: bytes) -> bool:

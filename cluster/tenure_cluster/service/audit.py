@@ -21,7 +21,7 @@ from tenure_cluster.lease import limits
 from tenure_cluster.lease.audit_trail import AuditNote, SetAuditPolicy, same
 from tenure_cluster.raft import Raft
 from tenure_cluster.service.asks import Answer
-from tenure_cluster.service.audit_messages import NoteAuditRequest
+from tenure_cluster.service.audit_messages import NoteAuditRequest, within_bounds
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.proposals import Proposer
 from tenure_cluster.service.replica import Replica
@@ -73,19 +73,18 @@ class AuditOffice:
         key: str = "",
     ) -> None:
         """This node has refused a call by itself. Costs little, and never fails."""
-        self._add(
-            AuditNote(
-                REFUSED,
-                tenant,
-                actor,
-                origin,
-                key,
-                # Before it is known who asks there is nothing to tell callers apart by.
-                subject=operation if actor else "",
-                code=problem.code,
-                detail=problem.detail,
-            )
+        note = AuditNote(
+            REFUSED,
+            tenant,
+            actor,
+            origin,
+            key,
+            # Before it is known who asks there is nothing to tell callers apart by.
+            subject=operation if actor else "",
+            code=problem.code,
+            detail=problem.detail,
         )
+        self._add(within_bounds(note))
 
     async def record(self, note: AuditNote) -> Answer:
         """Have something recorded that is no entry of the log, now; a Problem if that has not been done or

@@ -4,10 +4,22 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from tenure_cluster.lease import limits
 from tenure_cluster.lease.audit_trail import AuditNote
 
 AUDIT_PAGE_MAX: Final = 1_000
 """Most records of one page."""
+
+KEY_CHARS_MAX: Final = 100
+"""So much is told of a key that is too long to be one."""
+
+
+def within_bounds(note: AuditNote) -> AuditNote:
+    """A note whose key is none longer than keys are: what was refused was refused before its key was looked
+    at. Before it becomes a command, since all nodes must make the same of that."""
+    if len(note.key.encode()) <= limits.KEY_BYTES_MAX:
+        return note
+    return msgspec.structs.replace(note, key=note.key[:KEY_CHARS_MAX] + "…")
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

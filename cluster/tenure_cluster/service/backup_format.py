@@ -134,7 +134,7 @@ class _Reader:
             raise self._damaged("it is damaged: the checksum of the header does not match")
         try:
             header = msgspec.msgpack.decode(body, type=BackupHeader)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(f"it is damaged: the header cannot be decoded: {error}") from error
         if not 0 < header.snapshot_bytes <= SNAPSHOT_BYTES_MAX:
             raise self._damaged(f"it is damaged: a snapshot of {header.snapshot_bytes} bytes is not possible")

@@ -2,36 +2,27 @@
 
 The leader executes an operation, the others hand it on and pass the leader's answer back. A call lives at the
 node that it came to: there it is checked, gets a request_id if its acquire has none, and is attempted until
-it is answered or its time is over:
-
-    leader here        execute it: stamp, propose, answer (office.py)
-    leader elsewhere   ask it over the peer link, unstamped (forwarding.py)
-    no leader known    wait a little for one, then refuse: not executed
-
-An attempt that ends without an answer is made again, at once if that was not executed, and after an unknown
-outcome only for what is idempotent. Once an attempt's outcome was unknown, the call can no longer end in an
-answer that means "not executed": what would be one becomes `outcome_unknown`.
+it is answered or its time is over (attempts.py).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, cast
 
 import msgspec
 
-from tenure_cluster import __version__
-from tenure_cluster.lease import limits
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.quota import Quota
-from tenure_cluster.raft import Raft, Role
+from tenure_cluster.raft import Raft
 from tenure_cluster.service import reads
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
-from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer, Outcome
+from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer
+from tenure_cluster.service.attempts import Attempts, Call
 from tenure_cluster.service.audit import AuditOffice
 from tenure_cluster.service.changing_members import not_understood, note_of
-from tenure_cluster.service.deadlines import Deadlines
+from tenure_cluster.service.cluster_view import ClusterView, Readiness
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
 from tenure_cluster.service.frames import Answered, Frame, FrameOffice
@@ -45,11 +36,10 @@ from tenure_cluster.service.quotas import Quotas
 from tenure_cluster.service.reader import Reader
 from tenure_cluster.service.reaper import Reaper
 from tenure_cluster.service.replica import Replica
-from tenure_cluster.service.replies import ClusterReply, MemberBody, NodesReply, OwnBody
+from tenure_cluster.service.replies import ClusterReply, NodesReply
 from tenure_cluster.service.requests import (
     BATCH_OPERATIONS,
     OPERATIONS,
-    AbandonRequest,
     AcquireRequest,
     EventsRequest,
     Request,
@@ -60,43 +50,6 @@ from tenure_cluster.service.watch import Subscription, Watches
 from tenure_cluster.service.watch_log import EventLog
 from tenure_cluster.service.watch_messages import Encoder
 from tenure_cluster.settings import Config
-
-ATTEMPTS_PER_CALL: Final = 2
-"""An attempt at another node ends after this part of a call's time, so that there is time for a second
-one."""
-
-PAUSE_S: Final = 0.05
-"""Pause before the next attempt if nothing has changed since the last one was refused as not the leader's."""
-
-GIVE_UPS_MAX: Final = 2_000
-"""Abandons under way for callers who are gone. Beyond it an acquire is left to end at its TTL."""
-
-_NOT_EXECUTED: Final = frozenset({"overloaded", "no_leader", "no_quorum", "shutting_down", "mixed_versions"})
-"""Codes that promise that nothing was executed, and so can't end a call with an unknown attempt behind it."""
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether this node can serve, and if not, why: one sentence. True iff ready."""
-
-    ready: bool
-    reason: str
-
-    def __bool__(self) -> bool:
-        return self.ready
-
-
-class _Call:
-    """What one or several operations, asked together, have behind them."""
-
-    __slots__ = ("deadline", "give_up_at", "slice_ends", "unsure")
-
-    def __init__(self, now: float, wait_ms: int, timeout_s: float) -> None:
-        self.slice_ends = now + min(wait_ms, limits.POLL_SLICE_MS) / 1000
-        self.deadline = self.slice_ends + timeout_s
-        self.give_up_at: float | None = None
-        """When to stop waiting for a leader, once none was known."""
-        self.unsure = False
-        """Whether an attempt's outcome was unknown."""
 
 
 class LeaseService:
@@ -138,8 +91,8 @@ class LeaseService:
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
-        self._free_bytes = free_bytes
-        self._nodes = Nodes(raft, config.node_id, self.members.all, lambda: self._describe(wall_ms()))
+        self._view = ClusterView(config, raft, self.members, free_bytes)
+        self._nodes = Nodes(raft, config.node_id, self.members.all, lambda: self._view.describe(wall_ms()))
         self.forwarding.on_description = self._nodes.on_message
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)
@@ -153,8 +106,9 @@ class LeaseService:
             lambda request: self.call("note_audit", "", request),
         )
         self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission, self.quotas)
-        self._under_way: Deadlines[list[Outcome]] = Deadlines([NoAnswer.UNKNOWN])
-        self._give_ups: set[asyncio.Task[None]] = set()
+        self._attempts = Attempts(
+            raft, self.leadership, self._office, self.forwarding, self.proposer, config.calls
+        )
         self._reaping: asyncio.Task[None] | None = None
         self._auditing: asyncio.Task[None] | None = None
         self._closing = False
@@ -182,16 +136,20 @@ class LeaseService:
         """
         self._closing = True
         self.forwarding.closing = True
+        self._attempts.closing = True
+        self._view.closing = True
         self.polls.close()
         self.watches.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + 1
         while self.proposer.pending and loop.time() < until:  # noqa: ASYNC110 -- once per process, at its end
             await asyncio.sleep(0.01)
-        self._under_way.settle_all()
+        self._attempts.under_way.settle_all()
         await self.reader.stop()
         await self._nodes.stop()
-        tasks = [task for task in (self._reaping, self._auditing, *self._give_ups) if task is not None]
+        tasks = [
+            task for task in (self._reaping, self._auditing, *self._attempts.give_ups) if task is not None
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -218,14 +176,14 @@ class LeaseService:
         if getattr(request, "consistency", "") == "stale":
             return self._read_stale(Ask(operation, tenant, request))
         ask = self._ask(operation, tenant, request, actor, origin)
-        call = _Call(asyncio.get_running_loop().time(), ask.wait_ms, self._config.calls.timeout_ms / 1000)
+        call = Call(asyncio.get_running_loop().time(), ask.wait_ms, self._config.calls.timeout_ms / 1000)
         try:
-            [outcome] = await self._attempt([ask], call)
+            [outcome] = await self._attempts.attempt([ask], call)
             if isinstance(outcome, NoAnswer):
-                outcome = await self._persist(ask, outcome, call)
+                outcome = await self._attempts.persist(ask, outcome, call)
         except asyncio.CancelledError:
             self.polls.drop(ask, left=True)
-            self._give_up(ask)
+            self._attempts.give_up(ask)
             raise
         if (note := note_of(ask, outcome)) is not None:
             await self.audit.done(note)
@@ -257,11 +215,11 @@ class LeaseService:
             if answers[position] is None
         }
         try:
-            for position, answer in (await self._batch(asks)).items():
+            for position, answer in (await self._attempts.persist_all(asks)).items():
                 answers[position] = answer
         except asyncio.CancelledError:
             for ask in asks.values():
-                self._give_up(ask)
+                self._attempts.give_up(ask)
             raise
         return cast("list[Answer]", answers)
 
@@ -291,12 +249,12 @@ class LeaseService:
                 asks[place] = self._ask(operation, tenant, request, actor, origin)
 
         def go_on(ask: Ask, outcome: NoAnswer) -> asyncio.Task[Answer]:
-            return loop.create_task(self._persist(ask, outcome, _Call(started, 0, timeout_s)))
+            return loop.create_task(self._attempts.persist(ask, outcome, Call(started, 0, timeout_s)))
 
         frame = Frame(dict(asks), answered, go_on, self._attempted)
         if not asks:
             return frame
-        self._under_way.add(frame, started + timeout_s)
+        self._attempts.under_way.add(frame, started + timeout_s)
         if self._raft.is_leader():
             self._frames.execute(frame)
         elif (leader := self.leadership.reachable) is not None:
@@ -319,12 +277,12 @@ class LeaseService:
         frame.over = True
         self._attempted(frame)
         for ask in frame.waiting():
-            self._give_up(ask)
+            self._attempts.give_up(ask)
         for task in list(frame.tasks.values()):
             task.cancel()
 
     def _attempted(self, frame: Frame) -> None:
-        self._under_way.remove(frame)
+        self._attempts.under_way.remove(frame)
         if frame.number is not None:
             self.forwarding.forget(frame.number)
 
@@ -351,82 +309,15 @@ class LeaseService:
 
     def cluster(self) -> ClusterReply:
         """This node's view of the cluster."""
-        status = self._raft.status()
-        leads = status.role == "leader"
-        members = []
-        for member_id, member in self.members.all().items():
-            match: int | None = None
-            if leads:
-                match = (
-                    status.last_index if member_id == status.node_id else status.match_index.get(member_id)
-                )
-            role: Role | Literal["unknown"] = "unknown"
-            if member_id == status.node_id:
-                role = status.role
-            elif member_id in status.connected and status.leader_id is not None:
-                role = "leader" if member_id == status.leader_id else "follower"
-            members.append(
-                MemberBody(
-                    id=member_id,
-                    role=role,
-                    http=member.http,
-                    peer=member.peer,
-                    match_index=match,
-                    lag=None if match is None else max(0, status.last_index - match),
-                    voter=self.members.is_voter(member_id),
-                )
-            )
-        return ClusterReply(
-            cluster_id=self._config.cluster_id,
-            node=status.node_id,
-            role=status.role,
-            leader=status.leader_id,
-            leader_url=self.leader_url,
-            term=status.term,
-            commit_index=status.commit_index,
-            applied_index=status.applied_index,
-            last_index=status.last_index,
-            cluster_time_ms=self._raft.now_ms(),
-            durability=self._config.durability,
-            version=__version__,
-            members=members,
-        )
+        return self._view.cluster()
 
     async def nodes(self) -> NodesReply:
         """All members, each as it describes itself; see nodes.py."""
         return await self._nodes.all()
 
-    def _describe(self, wall_ms: int) -> OwnBody:
-        status, readiness = self._raft.status(), self.ready()
-        return OwnBody(
-            role=status.role,
-            term=status.term,
-            last_index=status.last_index,
-            applied_index=status.applied_index,
-            ready=readiness.ready,
-            reason=readiness.reason,
-            version=__version__,
-            disk_free_bytes=self._free_bytes(),
-            disk_reserve_bytes=self._config.admission.disk_reserve_bytes,
-            wall_ms=wall_ms,
-        )
-
     def ready(self) -> Readiness:
-        """Whether this node serves: a leader in office with a quorum, or a follower in contact with its
-        leader."""
-        if self._closing:
-            return Readiness(ready=False, reason="the node is shutting down")
-        status = self._raft.status()
-        if status.role == "leader":
-            if not self._raft.serving():
-                return Readiness(ready=False, reason="the leader has not taken office yet")
-            if not status.quorum:
-                return Readiness(ready=False, reason="the leader is out of contact with a quorum")
-        elif status.leader_id is None:
-            return Readiness(ready=False, reason="no leader is known")
-        elif not status.quorum or status.leader_id not in status.connected:
-            return Readiness(ready=False, reason="the node is out of contact with its leader")
-        return Readiness(ready=True, reason="serving")
+        """Whether this node can serve with a quorum, and if not, why."""
+        return self._view.ready()
 
     @property
     def elsewhere(self) -> Sequence[str]:
@@ -461,169 +352,11 @@ class LeaseService:
             return Ask(operation, tenant, named, remember=False, actor=actor, origin=origin)
         return Ask(operation, tenant, request, actor=actor, origin=origin)
 
-    async def _attempt(self, asks: list[Ask], call: _Call) -> list[Outcome]:
-        """Try once, here or at the leader, and answer for each how it went."""
-        raft = self._raft
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Outcome]] = loop.create_future()
-
-        def done(outcomes: list[Outcome]) -> None:
-            if not future.done():
-                future.set_result(outcomes)
-
-        deadline = call.deadline
-        number = None
-        if raft.is_leader():
-            for ask in asks:
-                ask.sent = True
-            if len(asks) == 1:
-                self._office.execute(asks[0], lambda outcome: done([outcome]))
-            else:
-                self._office.execute_all(asks, done)
-        elif (leader := self.leadership.reachable) is not None:
-            if all(ask.idempotent for ask in asks):
-                now = loop.time()
-                share = self._config.calls.timeout_ms / 1000 / ATTEMPTS_PER_CALL
-                deadline = min(deadline, max(now, call.slice_ends) + share)
-            number = self.forwarding.ask(leader, asks, done)
-        else:
-            return [NoAnswer.NOT_EXECUTED] * len(asks)
-        if future.done():
-            return future.result()
-        self._under_way.add(future, deadline)
-        try:
-            outcomes = await future
-        finally:
-            self._under_way.remove(future)
-            if number is not None:
-                self.forwarding.forget(number)
-        return outcomes if len(outcomes) == len(asks) else [outcomes[0]] * len(asks)
-
-    async def _persist(self, ask: Ask, outcome: NoAnswer, call: _Call) -> Answer:
-        """Go on after an attempt without an answer, until there is one or the call's time is over."""
-        while True:
-            if outcome is NoAnswer.UNKNOWN:
-                call.unsure = call.unsure or ask.operation not in READS
-                if not ask.idempotent:
-                    return _unknown(ask)
-            if not await self._may_go_on(call, moved=outcome is NoAnswer.UNKNOWN):
-                return self._failure(ask, call)
-            if ask.wait_ms:
-                left_ms = int((call.slice_ends - asyncio.get_running_loop().time()) * 1000)
-                ask.request = msgspec.structs.replace(
-                    cast(AcquireRequest, ask.request), wait_ms=max(left_ms, 0)
-                )
-            [result] = await self._attempt([ask], call)
-            if not isinstance(result, NoAnswer):
-                if call.unsure and isinstance(result, Problem) and result.code in _NOT_EXECUTED:
-                    return self._failure(ask, call)
-                return result
-            outcome = result
-
-    async def _may_go_on(self, call: _Call, *, moved: bool) -> bool:
-        """Wait until another attempt makes sense; false if there will be none."""
-        loop = asyncio.get_running_loop()
-        leadership = self.leadership
-        leadership.refresh()
-        if not moved:
-            # Whoever was thought to lead does not. Give the news a moment before believing the same again.
-            await leadership.changed(PAUSE_S)
-        while not self._closing:
-            now = loop.time()
-            if now >= call.deadline:
-                return False
-            if self._raft.is_leader() or leadership.reachable is not None:
-                call.give_up_at = None
-                return True
-            if call.give_up_at is None:
-                call.give_up_at = min(now + self._config.calls.leader_wait_ms / 1000, call.deadline)
-            if now >= call.give_up_at or leadership.crowded:
-                return False
-            await leadership.changed(call.give_up_at - now)
-        return False
-
-    def _failure(self, ask: Ask, call: _Call) -> Problem:
-        """What a call ends with that nobody answered."""
-        if call.unsure:
-            # Nobody would ever renew what it may have been granted, unless its caller can ask again.
-            self._give_up(ask)
-            return _unknown(ask)
-        if self._closing:
-            return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
-        if self._raft.leader_id is None:
-            detail = "no leader is known to this node"
-        elif self._raft.is_leader() or self.leadership.reachable is not None:
-            detail = "the leader did not answer in time"
-        else:
-            detail = "this node has no link to the leader that it last knew"
-        return Problem("no_leader", detail, {}, RETRY_S)
-
     def _read_stale(self, ask: Ask) -> Answer:
         """Answer from this node's own replica, which may be behind, and say how far it is."""
         table = self._replica.table
         answer = reads.read(ask, reads.View(table, table.time_ms, table.time_ms))
         return reads.with_index(answer, self._replica.applied_index)
-
-    # Batches
-
-    async def _batch(self, asks: dict[int, Ask]) -> dict[int, Answer]:
-        """Attempt all that is not answered yet, in order, until everything is or time is over."""
-        answers: dict[int, Answer] = {}
-        calls = {
-            position: _Call(asyncio.get_running_loop().time(), 0, self._config.calls.timeout_ms / 1000)
-            for position in asks
-        }
-        left = dict(asks)
-        while left:
-            first = calls[next(iter(left))]
-            outcomes = await self._attempt(list(left.values()), first)
-            moved = False
-            for (position, ask), outcome in zip(list(left.items()), outcomes, strict=True):
-                call = calls[position]
-                if outcome is NoAnswer.UNKNOWN:
-                    moved = True
-                    call.unsure = call.unsure or ask.operation not in READS
-                    if ask.idempotent:
-                        continue
-                    answers[position] = _unknown(ask)
-                elif outcome is NoAnswer.NOT_EXECUTED:
-                    continue
-                elif call.unsure and isinstance(outcome, Problem) and outcome.code in _NOT_EXECUTED:
-                    answers[position] = self._failure(ask, call)
-                else:
-                    answers[position] = outcome
-                del left[position]
-            if left and not await self._may_go_on(first, moved=moved):
-                for position, ask in left.items():
-                    answers[position] = self._failure(ask, calls[position])
-                break
-        return answers
-
-    # Callers that are gone
-
-    def _give_up(self, ask: Ask) -> None:
-        """Abandon an acquire behind all its attempts, if nobody can ask for it again.
-
-        A caller with a request_id of its own may be asking again elsewhere at this moment, or hold
-        already what it was granted there: its closed connection says nothing about its wish.
-        """
-        if ask.remember or not ask.sent or not isinstance(ask.request, AcquireRequest):
-            return
-        request_id, session_id = ask.request.request_id or "", ask.request.session_id
-        abandon = Ask("abandon", ask.tenant, AbandonRequest(request_id=request_id, session_id=session_id))
-        if self._raft.is_leader():
-            # Past admission: it takes load away.
-            self.proposer.abandon(ask.tenant, request_id, session_id, lambda settled: None)
-        elif not self._closing and len(self._give_ups) < GIVE_UPS_MAX:
-            task = asyncio.get_running_loop().create_task(self._abandon(abandon))
-            self._give_ups.add(task)
-            task.add_done_callback(self._give_ups.discard)
-
-    async def _abandon(self, abandon: Ask) -> None:
-        call = _Call(asyncio.get_running_loop().time(), 0, self._config.calls.timeout_ms / 1000)
-        [outcome] = await self._attempt([abandon], call)
-        if isinstance(outcome, NoAnswer):
-            await self._persist(abandon, outcome, call)
 
     # Changes
 
@@ -644,13 +377,3 @@ class LeaseService:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._on_crash(error)
-
-
-def _unknown(ask: Ask) -> Problem:
-    if ask.operation == "acquire":
-        again = "ask again with the same request_id" if ask.remember else "what it was granted is given up"
-    elif ask.idempotent:
-        again = "it can safely be asked again"
-    else:
-        again = "look before asking again"
-    return Problem("outcome_unknown", f"{ask.operation} may have been executed: {again}")

@@ -84,6 +84,9 @@ _own: Final = msgspec.msgpack.Decoder(OwnBody)
 _problem: Final = msgspec.msgpack.Decoder(Problem)
 _BARE: Final = {kind: AnsweredItem(kind.value, "", b"") for kind in NoAnswer}
 
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError)
+"""What decoders raise; the latter for what is nested too deeply, also where nobody wants to know it."""
+
 
 class BadMessage(Exception):
     """A peer said something that no service of this version says."""
@@ -125,7 +128,7 @@ def decode(payload: bytes) -> Message:
     """Raises BadMessage."""
     try:
         return _decoder.decode(payload)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise BadMessage(str(error)) from None
 
 
@@ -133,7 +136,7 @@ def own_of(message: Described) -> OwnBody:
     """Raises BadMessage."""
     try:
         return _own.decode(message.body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise BadMessage(str(error)) from None
 
 
@@ -160,7 +163,7 @@ def _request(item: AskedItem) -> Request:
         raise BadMessage(f"operation {item.operation!r}")
     try:
         request = decoder.decode(item.body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise BadMessage(f"{item.operation}: {error}") from None
     return cast(Request, request)
 
@@ -169,7 +172,7 @@ def outcomes_of(message: Answered) -> list[Outcome]:
     """Raises BadMessage."""
     try:
         return [_outcome(item) for item in message.items]
-    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+    except (*_UNREADABLE, KeyError, ValueError) as error:
         raise BadMessage(str(error)) from None
 
 

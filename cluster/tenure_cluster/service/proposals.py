@@ -16,7 +16,7 @@ from tenure_cluster.raft import Applied, NotExecuted, Raft
 from tenure_cluster.raft import Outcome as RaftOutcome
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import Ask, NoAnswer
-from tenure_cluster.service.audit_messages import NoteAuditRequest
+from tenure_cluster.service.audit_messages import NoteAuditRequest, within_bounds
 from tenure_cluster.service.credential_requests import (
     EntrustRequest,
     ReplaceSecretRequest,
@@ -64,6 +64,8 @@ class Proposer:
         self._mint = mint
         self._wall_ms = wall_ms
         self.pending = 0
+        self.asked = 0
+        """How much was ever proposed because somebody asked for it."""
         self.on_ask: Callable[[Ask], Callable[[RaftOutcome], None] | None] | None = None
         """Told of what is asked for alone; what it gives is told the outcome."""
 
@@ -88,6 +90,7 @@ class Proposer:
 
     def ask(self, ask: Ask, then: Then) -> None:
         """Propose what `ask` asks for."""
+        self.asked += 1
         hear = None if self.on_ask is None else self.on_ask(ask)
         self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then, hear)
 
@@ -95,6 +98,7 @@ class Proposer:
         """Propose what several ask for that came together, with one stamp. What becomes of them is told as
         consensus tells it, for a part of them each time: whoever is told gives it to `settled`."""
         self.pending += len(asks)
+        self.asked += len(asks)
         mint, wall_ms = self._mint, self._wall_ms()
         encoded = [
             commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)) for ask in asks
@@ -338,7 +342,7 @@ def _reset_quota(ask: Ask, request: ResetQuotaRequest, mint: Callable[[], str], 
 
 
 def _note_audit(ask: Ask, request: NoteAuditRequest, mint: Callable[[], str], wall_ms: int) -> AnyCommand:
-    return NoteAudit(request.notes, wall_ms)
+    return NoteAudit([within_bounds(note) for note in request.notes], wall_ms)
 
 
 _COMMANDS: Final[dict[type, Callable[[Ask, Any, Callable[[], str], int], AnyCommand]]] = {

@@ -7,7 +7,9 @@ is never far behind the leader's clock while somebody's lease depends on it.
 It proposes only while this leader serves, and each batch only when a quorum has just confirmed it: a leader
 whose process stalled learns so whether it still leads, and by then the renewals that had piled up in its
 sockets have been read and are in the log before any expiry. Each batch is awaited before the next is
-proposed, and everything else that was asked meanwhile goes first.
+proposed, so whoever asks for something waits for the rest of one batch and goes with the next. While others
+ask, batches are small: what they wait for is then a millisecond or two on each node, however many leases end
+together. Their number bounds that and no clock, which would measure the disk and the neighbours as well.
 """
 
 import asyncio
@@ -28,6 +30,9 @@ this."""
 
 PAUSE_MS: Final = 10
 """Shortest sleep between two looks, so that what can't be ended makes no busy loop."""
+
+BESIDE_OTHERS_MAX: Final = 100
+"""Most items of a batch while others ask for something; limits.EXPIRE_BATCH_MAX while nobody does."""
 
 IDLE_S: Final = 1.0
 """Longest sleep while another node leads, or none."""
@@ -55,6 +60,7 @@ class Reaper:
         self._admission = admission
         self._free_bytes = free_bytes
         self._looked_at_disk = float("-inf")
+        self._asked_before = 0
         self.expired = 0
         """Sessions, claims, waiters and graces that this node's batches ended."""
         self.ticks = 0
@@ -98,11 +104,14 @@ class Reaper:
             await self._raft.confirm()
         except RaftError:
             return LOOK_MS
-        due = self._replica.table.due(self._raft.now_ms(), limits.EXPIRE_BATCH_MAX)
+        asked = self._proposer.asked
+        most = limits.EXPIRE_BATCH_MAX if asked == self._asked_before else BESIDE_OTHERS_MAX
+        self._asked_before = asked
+        due = self._replica.table.due(self._raft.now_ms(), most)
         ended = await self._settled(lambda then: self._proposer.expire(due, then)) if due else 0
         self.expired += ended
         # A full batch has more behind it; one that ended nothing was overtaken by renewals.
-        return 0 if ended and len(due) == limits.EXPIRE_BATCH_MAX else PAUSE_MS
+        return 0 if ended and len(due) == most else PAUSE_MS
 
     async def _settled(self, propose: Callable[[Callable[[Settled], None]], None]) -> int:
         """Propose, await how it went, and say how many items it ended."""

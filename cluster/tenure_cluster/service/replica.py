@@ -2,12 +2,17 @@
 on."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from tenure_cluster.lease.commands import AnyCommand, decode
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.snapshot import digest, dump, load
 from tenure_cluster.lease.table import LeaseTable
+
+TIDY_STEPS_MAX: Final = 1_000
+"""Most steps of each kind of tidying in one entry: as many deadlines as a busy second has in an entry's time,
+and a millisecond or two."""
 
 
 class Replica:
@@ -52,6 +57,7 @@ class Replica:
             results.append(applied.result)
             if applied.events:
                 events += applied.events
+        machine.tidy(TIDY_STEPS_MAX)
         self.applied_index = index
         if events and self.on_events is not None:
             self.on_events(events)

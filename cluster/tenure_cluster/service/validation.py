@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tenure_cluster.addresses import split_address
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
@@ -57,7 +58,7 @@ from tenure_cluster.service.requests import (
     UnparkRequest,
     ValidateRequest,
 )
-from tenure_cluster.settings import Leases, split_address
+from tenure_cluster.settings import Leases
 
 WAIT_MS_MAX: Final = 86_400_000
 """Longest wait that a caller may state; it is answered in polls of at most lease.limits.POLL_SLICE_MS

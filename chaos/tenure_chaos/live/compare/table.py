@@ -8,10 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from tenure_chaos.live import tables
 from tenure_chaos.live.compare.run import TTL_S, Result
+from tenure_chaos.live.tables import machine
 
 PAGE: Final = "compare.html"
 DATA: Final = "compare.json"
+TEXT: Final = "compare.md"
 
 NOTES: Final = (
     f"TTL {TTL_S:.0f} s. Three holders write to a register under one lock; it has a guard that knows fencing "
@@ -66,6 +69,15 @@ def text(results: Sequence[Result]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def markdown(results: Sequence[Result]) -> str:
+    """With what it ran on, and how it is meant."""
+    head, *body = rows(results)
+    notes = [f"On {machine()}; through {results[0].proxies}.", *NOTES]
+    return (
+        tables.markdown(tables.Table(head, body)) + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
+    )
+
+
 def page(results: Sequence[Result]) -> str:
     """One file, nothing from outside."""
     head, *body = rows(results)
@@ -83,7 +95,8 @@ def page(results: Sequence[Result]) -> str:
 
 
 def write(results: Sequence[Result], directory: Path) -> Path:
-    """Both files; returns the page's path."""
+    """All three files; returns the page's path."""
+    (directory / TEXT).write_text(markdown(results), encoding="utf-8")
     (directory / DATA).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     path = directory / PAGE
     path.write_text(page(results), encoding="utf-8")

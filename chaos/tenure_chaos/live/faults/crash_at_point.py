@@ -3,36 +3,20 @@
 import asyncio
 
 from tenure_chaos.live.cluster import LiveNode
-from tenure_chaos.live.faults.kind import Fault
+from tenure_chaos.live.faults.armed import Armed
 from tenure_cluster.faults import POINTS
 
 
-class CrashAtPoint(Fault):
+class CrashAtPoint(Armed):
     name = "crash at a point"
     what = "SIGKILL where a node comes to a named point of its code: around syncs, renames and removals"
-    how_healed = "started again"
     lasts_s = (0.5, 5.0)
-    struck: LiveNode | None = None
 
-    async def inject(self) -> str | None:
-        node = await self.likely_leader()
-        if node is None:
-            return None
-        self.take(node)
-        self.struck = node
-        node.may_end = node.starts
+    async def arm(self, node: LiveNode) -> str:
         point = self.rng.choice(sorted(POINTS))
         count = self.rng.choice((1, 1, 2, 5)) if point.startswith("journal") else 1
         await asyncio.to_thread(node.order, "kill_at", point=point, count=count)
         if point not in ("journal.before_sync", "journal.after_sync"):
             # It gets there when it makes a snapshot and drops what that covers.
             await asyncio.to_thread(node.order, "compact")
-        return f"{node.name} at {point}"
-
-    async def heal(self) -> None:
-        node, self.struck = self.struck, None
-        if node is None:
-            return
-        if node.running:
-            self.bench.cluster.kill(node)
-        self.bench.cluster.start(node)
+        return f" at {point}"

@@ -40,6 +40,10 @@ FOLDER: Final = Path(__file__).parent
 USE_DEPTH_MAX: Final = 5
 PATIENCE_S: Final = 3.0
 """How long a strike waits for somebody to strike: a leader, a node that runs."""
+WELL_S: Final = 60.0
+REST_S: Final = 5.0
+EACH_MAX_S: Final = 1_800.0
+"""Most that all faults one by one may take; they are over much sooner."""
 
 
 class NoScenario(Exception):
@@ -64,13 +68,22 @@ class Scenario:
     faults: tuple[str, ...] = ()
     """These come at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    one_by_one: bool = False
+    """Each strike waits until the one before is over and all is well; its time counts from then on."""
 
     def with_options(self, given: Mapping[str, Any]) -> LiveOptions:
         """Defaults, over them the scenario's options, over them what is given. Raises NoScenario."""
         return read_options({**self.options, **given})
 
-    async def run(self, bench: Bench) -> None:
-        """Everything in its time. A random part goes on until it is cancelled."""
+    async def run(self, bench: Bench) -> bool:
+        """Everything in its time. A random part goes on until it is cancelled. True: that was all."""
+        if self.one_by_one:
+            for strike in self.strikes:
+                await _all_is_well(bench)
+                await strike_at(bench, strike)
+            await _all_is_well(bench)
+            await asyncio.sleep(REST_S)
+            return True
         kinds = [BY_NAME[name] for name in self.faults]
         available = []
         for kind in kinds:
@@ -82,6 +95,7 @@ class Scenario:
         if available:
             work.append(Nemesis(bench, available).run())
         await _all(work)
+        return False
 
 
 async def _all(work: list[Any]) -> None:
@@ -93,6 +107,17 @@ async def _all(work: list[Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _all_is_well(bench: Bench) -> None:
+    """Somebody leads and every node can be asked, or that is not to be waited for any longer."""
+    until = bench.now() + WELL_S
+    while bench.now() < until:
+        states = await bench.cluster.states()
+        if all(states.values()) and await bench.leader() is not None:
+            return
+        await asyncio.sleep(0.1)
+    bench.note(f"not all is well after {WELL_S:.0f} s")
 
 
 async def strike_at(bench: Bench, strike: Strike) -> None:
@@ -151,11 +176,10 @@ def singly(name: str, lasts_s: float) -> Scenario:
     return Scenario(name, strikes, options={"seconds": 3.0 + 2 * lasts_s + 12.0})
 
 
-def each(on_s: float = 4.0, rest_s: float = 5.0) -> Scenario:
+def each(on_s: float = 4.0, rest_s: float = REST_S) -> Scenario:
     """Every fault, one after the other, with time to recover between them."""
-    starts = [3.0 + number * (on_s + rest_s) for number in range(len(BY_NAME))]
-    strikes = tuple(Strike(name, at, on_s) for name, at in zip(BY_NAME, starts, strict=True))
-    return Scenario("every fault singly", strikes, options={"seconds": starts[-1] + on_s + rest_s})
+    strikes = tuple(Strike(name, rest_s, on_s) for name in BY_NAME)
+    return Scenario("every fault singly", strikes, options={"seconds": EACH_MAX_S}, one_by_one=True)
 
 
 def read_options(said: Mapping[str, Any]) -> LiveOptions:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from tenure import _background
@@ -41,6 +42,12 @@ class LiveProgram(Worker):
         if self._front is None:
             self._front = LiveFront(self)
         return self._front
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = super().begin(work)
+        # Cancelled before its first step it would be complained about in the log as never awaited.
+        task.add_done_callback(lambda _: work.close())
+        return task
 
     def write_down(self, name: str, asked: dict[str, Any]) -> CallRecord:
         with self._live.lock:

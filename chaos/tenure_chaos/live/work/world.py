@@ -6,6 +6,7 @@ here; ``as_world`` is where one is taken for the other.
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -93,18 +94,21 @@ class LiveWorld:
         self.violations: list[str] = []
         self.registers: dict[str, Register] = {}
         self.successors: deque[Any] = deque(maxlen=SUCCESSORS_MAX)
-        self.hosts: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}
+        self.hosts = self.nodes
+        """Those that may be members one day are among them as soon as they are known."""
         self.know(nodes)
+        self.slots_known: dict[str, int] = {}
         self.lock = threading.Lock()
 
     def node_at(self, url: str) -> Node:
         """One that the client was told of."""
-        return self.hosts[url.removeprefix("http://")]
+        return self.nodes[url.removeprefix("http://")]
 
     def know(self, nodes: Mapping[str, str]) -> None:
         """There are these nodes, too: name by URL."""
         for url, name in nodes.items():
-            self.hosts.setdefault(url.removeprefix("http://"), Node(name, Incarnation()))
+            self.nodes.setdefault(url.removeprefix("http://"), Node(name, Incarnation()))
 
     def now(self) -> float:
         return self.loop.time()
@@ -119,6 +123,8 @@ class LiveWorld:
     def violation(self, rule: str, what: str) -> None:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"{rule}: {what}")
+            # Into the log of the client's process at once: a run may have long to go.
+            sys.stderr.write(f"{self.now():.2f} {rule}: {what}\n")
 
     def begin_fault(self, name: str, target: str) -> Fault:
         raise AssertionError("faults are begun by the bench")

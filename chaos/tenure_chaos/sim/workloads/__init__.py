@@ -13,6 +13,7 @@ guarding.py     commits in all modes, and the records
 registers.py    read, think, write outside the service
 shared.py       explicit sessions with several leases
 crowding.py     readers beside one another, writers among them, pools
+resizing.py     pools whose number of slots an administrator changes
 gathering.py    sets of keys
 passing.py      handing over, parking and taking up, progress
 programming.py  programs that use the whole client

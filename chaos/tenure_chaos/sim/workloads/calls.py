@@ -26,6 +26,7 @@ TOLD_BY_A_REFUSAL: Final = (
     "applied_index",
     "cycle",
     "present",
+    "present_slots",
 )
 
 
@@ -111,6 +112,8 @@ class Caller:
         world.count(f"call {record.name} {outcome} {code}".strip())
         if len(chain := record.answer.get("chain") or []) > 1:
             world.count("chain of several seen")
+        if "present_slots" in record.answer:
+            world.slots_known[record.answer["key"]] = record.answer["present_slots"]
         if any(link["state"] == "parked" for link in chain):
             world.count("parked lease seen in a chain")
         world.note(f"{record.client} {record.name} {record.asked} -> {outcome} {code} {record.answer}")

@@ -1,0 +1,28 @@
+"""Addresses as settings have them."""
+
+import ipaddress
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as host and port. Raises ValueError."""
+    host, colon, port_text = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{address!r} has an IPv6 host without brackets")
+    if not colon or not host or not port_text.isascii() or not port_text.isdigit():
+        raise ValueError(f"{address!r} is not host:port")
+    port = int(port_text)
+    if not 1 <= port <= 65_535:
+        raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
+    return host, port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost is taken as not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
