@@ -215,7 +215,7 @@ async def _work_and_end(bench: Bench, strikes: Strikes) -> History:
     else:
         bench.failures.append("there is no leader after healing")
     history.duration_s = bench.now()
-    parts = [await client.leave() for client in bench.clients.values()]
+    parts = await asyncio.gather(*(client.leave() for client in bench.clients.values()))
     bench.failures += await conclusion.stop_nodes(bench)
     seen = Observations(bench.began_at)
     for node in bench.cluster.everyone:

@@ -17,6 +17,8 @@ from tenure_chaos.live.work.main import FINISH_S, NodesNow, Task
 
 START_TIMEOUT_S: Final = 60.0
 LEAVE_TIMEOUT_S: Final = 30.0
+HAND_OVER_TIMEOUT_S: Final = 900.0
+"""Half an hour of calls is a large file, and the machine may have much else to do."""
 
 
 class ClientFailed(Exception):
@@ -94,7 +96,7 @@ class ClientProcess:
         self._tell(b"leave")
         assert self.process is not None
         try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+            async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
                 code = await self.process.wait()
         except TimeoutError as error:
             raise ClientFailed(f"{self.name} did not end: see {self.log}") from error
@@ -103,7 +105,7 @@ class ClientProcess:
         output = Path(self.task.output)
         said: dict[str, Any] = json.loads(output.with_suffix(".json").read_text())
         self.counts, self.violations = said["counts"], said["violations"]
-        return History.load(output)
+        return await asyncio.to_thread(History.load, output)
 
     def kill(self) -> None:
         """The end, whatever came before."""
