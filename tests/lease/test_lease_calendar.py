@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tenure_cluster.lease.calendar import BUCKET_MS, FULL_BUCKET, HORIZON_MS, Calendar
+from tenure_cluster.lease.calendar import BUCKET_MS, FULL_BUCKET, HORIZON_MS, LATER, Calendar
 
 MANY = 1_000_000
 
@@ -144,6 +144,27 @@ def test_things_with_far_deadlines_do_not_all_come_up_at_once(things: Things) ->
         things.add(f"t{number}", 86_400_000)
     things.calendar.advance(HORIZON_MS * 3 // 4, MANY)
     assert 250 < things.looks < 750
+
+
+def test_what_stays_is_looked_at_ever_more_seldom(things: Things) -> None:
+    for number in range(1_000):
+        things.add(f"t{number}", 86_400_000)
+    looks = []
+    for minute in range(1, 31):
+        things.looks = 0
+        things.calendar.advance(minute * 60_000, MANY)
+        looks.append(things.looks)
+    assert looks[0] >= 1_000  # each has come up within the horizon once
+    assert sum(looks[5:]) / 25 < 2 * 1_000 * 60_000 / (LATER * HORIZON_MS)
+    assert max(looks[5:]) < 700  # and they come up one after the other
+
+
+def test_a_thing_that_has_come_up_before_is_still_due_at_its_deadline(things: Things) -> None:
+    things.add("a", 2_000_000)
+    for now_ms in range(0, 2_000_000, 5_000):
+        assert things.due(now_ms) == []
+    assert things.due(1_999_999) == []
+    assert things.due(2_000_000) == ["a"]
 
 
 def test_on_a_node_where_nobody_asks_nothing_piles_up(things: Things) -> None:

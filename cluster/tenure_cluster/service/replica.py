@@ -10,9 +10,9 @@ from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.snapshot import digest, dump, load
 from tenure_cluster.lease.table import LeaseTable
 
-TIDY_STEPS_MAX: Final = 1_000
-"""Most steps of each kind of tidying in one entry: as many deadlines as a busy second has in an entry's time,
-and a millisecond or two."""
+TIDY_STEPS_MAX: Final = 300
+"""Most steps of each kind of tidying in one entry: half a millisecond, and many more than an entry's commands
+and its share of the time ask for."""
 
 
 class Replica:
