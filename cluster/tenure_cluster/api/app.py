@@ -259,6 +259,7 @@ class HttpFront:
     ) -> Answer | web.StreamResponse:
         path, query = target.split(request.raw_path)
         if self._hosts is not None and not self._hosts.allows(request.headers.get(hdrs.HOST, "")):
+            connection.refused("requests refused under a foreign name")
             return refusal(FOREIGN, answer_format)
         if is_dashboard(path):
             connection.arrived()
@@ -288,6 +289,8 @@ class HttpFront:
             connection.arrived()
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
+            if asked.code == "too_large":
+                connection.refused("requests refused for their size")
             return refusal(asked, answer_format)
         if caller.prefixes and (refused := authorize.key_refusal(caller, asked)) is not None:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
@@ -331,6 +334,7 @@ class HttpFront:
         caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
         connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
         if caller is None:
+            connection.refused("requests refused without a valid credential")
             return connection.anybody, authorize.UNAUTHENTICATED
         connection.proved(caller.tenant)
         return caller, authorize.right_refusal(caller, route.operation)
