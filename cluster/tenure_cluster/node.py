@@ -16,7 +16,6 @@ import datetime as dt
 import errno
 import logging
 import os
-import resource
 import secrets
 import signal
 import time
@@ -30,8 +29,6 @@ import msgspec
 
 from tenure_cluster import __version__, faults
 from tenure_cluster.api.app import HttpFront
-from tenure_cluster.api.limits import BACKLOG, HttpLimits
-from tenure_cluster.api.tls_site import HANDSHAKES_MAX
 from tenure_cluster.auth.certificates import TlsError
 from tenure_cluster.auth.gate import Gate, TokenDesk
 from tenure_cluster.auth.tls import Files, NodeTls
@@ -39,6 +36,7 @@ from tenure_cluster.collector import Collector
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
 from tenure_cluster.joining import take_over_origin
+from tenure_cluster.http_limits import hosts, http_limits
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.observe.request_log import RequestLog
 from tenure_cluster.observing import Observing
@@ -86,9 +84,6 @@ TRACES_PATIENCE_S: Final = 2.0
 
 CLOCKS_S: Final = 1.0
 """Period in which a node that has just started asks the others for their time."""
-
-OPEN_FILES_SPARE: Final = 256
-"""Descriptors kept for everything that isn't a client's connection."""
 
 HAND_OVER_S: Final = 1.0
 """How long a leader that stops waits for another one to lead. All is served meanwhile."""
@@ -238,7 +233,8 @@ class Node:
             version=__version__,
             wall_ms=self._clock.wall_ms,
             request_id_prefix=secrets.token_hex(4),
-            limits=_http_limits(config),
+            limits=http_limits(config),
+            hosts=hosts(config),
             metrics=None if observing is None else observing.metrics,
             request_log=None
             if config.log.requests == "none"
@@ -485,36 +481,6 @@ def _warn_of_exposure(config: Config) -> None:
                 setting,
                 address,
             )
-
-
-def _http_limits(config: Config) -> HttpLimits:
-    """The front's limits: those of [http], with no more connections than the process may open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    backlog = BACKLOG
-    spare = OPEN_FILES_SPARE + backlog + (HANDSHAKES_MAX if config.tls.on else 0)
-    wanted = config.http.connections_max + spare
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    connections_max = config.http.connections_max
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        backlog = min(BACKLOG, max(16, soft // 16))
-        connections_max = max(1, soft - spare + BACKLOG - backlog)
-        _log.warning(
-            "http.connections_max = %d is lowered to %d: the process may open %d files",
-            config.http.connections_max,
-            connections_max,
-            soft,
-        )
-    return HttpLimits(
-        body_bytes_max=config.http.body_bytes_max,
-        connections_max=connections_max,
-        backlog=backlog,
-        read_timeout_ms=config.http.read_timeout_ms,
-        idle_timeout_ms=config.http.idle_timeout_ms,
-        stream_frame_bytes_max=config.http.stream_frame_bytes_max,
-        stream_in_flight_max=config.http.stream_in_flight_max,
-    )
 
 
 def _start_error(config: Config, error: Exception) -> StartError | None:

@@ -36,6 +36,10 @@ class Http(_Section, frozen=True, kw_only=True):
     """Open client connections. One more takes the place of a stranger's or of an idle one; if there is
     neither it is closed at once. Where callers show credentials one tenant has at most three quarters. Below
     the process's limit of open files."""
+    hosts: str = ""
+    """Names with a dot in them, with blanks between, by which a node that listens on loopback without TLS and
+    credentials may be asked, beside those of [members]; others are refused, since a page in a browser could
+    have made them point here."""
     read_timeout_ms: int = 10_000
     """Time in which a request that has begun must have arrived completely."""
     idle_timeout_ms: int = 75_000

@@ -13,8 +13,8 @@ from tenure_cluster.first_administrator import FILE_NAME
 class GuardedCluster(LiveCluster):
     """`root` is what the first administrator shows, once the cluster is entered."""
 
-    def __init__(self, directory: Path, **sections: dict[str, Any]) -> None:
-        super().__init__(directory, settings={"auth": {"required": True}, **sections})
+    def __init__(self, directory: Path, *, nodes: int = 3, **sections: dict[str, Any]) -> None:
+        super().__init__(directory, nodes=nodes, settings={"auth": {"required": True}, **sections})
         self.root = ""
 
     async def __aenter__(self) -> "GuardedCluster":

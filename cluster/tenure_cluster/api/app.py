@@ -27,6 +27,7 @@ from tenure_cluster.api.dispatch import Dispatcher, Endpoint, Unrouted
 from tenure_cluster.api.events import EventsEndpoint
 from tenure_cluster.api.exchange import Exchange, LongEndpoint
 from tenure_cluster.api.fairness import STRANGERS, Fairness
+from tenure_cluster.api.hosts import FOREIGN, Hosts
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, REQUEST_ID_BYTES_MAX, HttpLimits
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -92,15 +93,18 @@ class HttpFront:
         metrics_open: bool = False,
         backup: Opener | None = None,
         traces: Traces | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
         """``gate`` tells callers by their credentials; without it everybody has all rights. ``draw`` gives
         random bytes for secrets; without it no credential can be made here. ``metrics_open``: /metrics needs
-        no credential. ``backup`` opens backups; without it there are none.
+        no credential. ``backup`` opens backups; without it there are none. ``hosts``: names by which it is
+        asked; without them any will do.
 
         ``request_id_prefix`` must differ between processes; ``wall_ms`` serves the ``Date`` header.
         ``metrics`` makes the body of /metrics."""
         self._request_log = request_log
         self._traces = traces
+        self._hosts = hosts
         self._limits = limits
         self._service = service
         self._gate = gate
@@ -254,6 +258,9 @@ class HttpFront:
         request_id: bytes,
     ) -> Answer | web.StreamResponse:
         path, query = target.split(request.raw_path)
+        if self._hosts is not None and not self._hosts.allows(request.headers.get(hdrs.HOST, "")):
+            connection.refused("requests refused under a foreign name")
+            return refusal(FOREIGN, answer_format)
         if is_dashboard(path):
             connection.arrived()
             known = request.headers.get(hdrs.IF_NONE_MATCH)
@@ -282,6 +289,8 @@ class HttpFront:
             connection.arrived()
             asked = endpoint.decode_target(rest, query) if request.content is EMPTY_PAYLOAD else _NO_BODY
         if isinstance(asked, Problem):
+            if asked.code == "too_large":
+                connection.refused("requests refused for their size")
             return refusal(asked, answer_format)
         if caller.prefixes and (refused := authorize.key_refusal(caller, asked)) is not None:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
@@ -325,6 +334,7 @@ class HttpFront:
         caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
         connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
         if caller is None:
+            connection.refused("requests refused without a valid credential")
             return connection.anybody, authorize.UNAUTHENTICATED
         connection.proved(caller.tenant)
         return caller, authorize.right_refusal(caller, route.operation)

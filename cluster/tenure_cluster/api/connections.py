@@ -37,6 +37,7 @@ from tenure_cluster.api.limits import (
     SWEEP_PERIOD_S,
     HttpLimits,
 )
+from tenure_cluster.api.refusals import Kind, Refusals
 from tenure_cluster.auth.gate import EVERYBODY, Caller
 
 _log = logging.getLogger("tenure.api")
@@ -44,9 +45,6 @@ _log = logging.getLogger("tenure.api")
 _IDLE: Final = 0
 _READING: Final = 1
 _BUSY: Final = 2
-
-_REFUSALS_LOG_PERIOD_S: Final = 60.0
-"""Refused connections are logged at most this often."""
 
 
 class Connection(web.RequestHandler):
@@ -92,7 +90,7 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
-        if self._table.admit():
+        if self._table.admit(self.origin):
             self._state = _IDLE
             self._table.idle[self] = self._loop.time()
             self._table.strangers[self] = None
@@ -179,6 +177,10 @@ class Connection(web.RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
+    def refused(self, kind: Kind) -> None:
+        """Something that came over it was refused: have it logged."""
+        self._table.refusals.note(kind, self.origin)
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -186,9 +188,11 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """aiohttp could not parse a request. Answered as a problem, and not worth a line in the log."""
+        """aiohttp could not parse a request. Answered as a problem."""
         if status >= 500:
             _log.error("a request failed in aiohttp: %s", message or exc, exc_info=exc)
+        else:
+            self.refused("requests refused that are not HTTP/1.1")
         return self._table.answer_broken(request, message or "The request is not HTTP/1.1")
 
 
@@ -214,20 +218,19 @@ class ConnectionTable:
             max(1, int(limits.connections_max * SHARE)) if told_apart else limits.connections_max
         )
         self.open = 0
-        self.refused = 0
         self.idle: OrderedDict[Connection, float] = OrderedDict()
         self.reading: OrderedDict[Connection, float] = OrderedDict()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._refusals_logged_at = -_REFUSALS_LOG_PERIOD_S
+        self.refusals = Refusals(self._loop.time)
 
-    def admit(self) -> bool:
+    def admit(self, origin: str) -> bool:
         """Count a newcomer in, making room for it if need be; false if every connection is in use."""
         if self.open >= self.limits.connections_max:
             if self.strangers:
                 self._evict(next(iter(self.strangers)))
             elif not self._make_room(max(self._shares, key=self._shares.__getitem__, default="")):
-                self._refuse()
+                self.refusals.note("connections refused, all in use", origin)
                 return False
         self.open += 1
         return True
@@ -287,20 +290,11 @@ class ConnectionTable:
             if table[connection] > overdue_before:
                 break
             del table[connection]
+            if table is self.reading:
+                self.refusals.note("requests cut off that did not come in time", connection.origin)
             connection.abort()
             drops += 1
         return drops
-
-    def _refuse(self) -> None:
-        self.refused += 1
-        now = self._loop.time()
-        if now - self._refusals_logged_at >= _REFUSALS_LOG_PERIOD_S:
-            self._refusals_logged_at = now
-            _log.warning(
-                "connections refused: %d so far; all %d (connections_max) are in use",
-                self.refused,
-                self.limits.connections_max,
-            )
 
 
 class ConnectionServer(web.Server):

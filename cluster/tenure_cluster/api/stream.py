@@ -102,6 +102,9 @@ class Stream:
                     await socket.pong(message.data)
                 elif message.type is WSMsgType.TEXT:
                     wrong = Problem("unsupported_media_type", "Frames are binary messages of MessagePack")
+                elif message.type is WSMsgType.ERROR:  # it is closed already
+                    self._connection.refused("frames of streams refused")
+                    break
                 elif message.type is not WSMsgType.PONG:
                     break
             if wrong is not None:
@@ -294,6 +297,7 @@ class Stream:
 
     async def _refuse(self, problem: Problem) -> None:
         """Say what is wrong with a frame, and close."""
+        self._connection.refused("frames of streams refused")
         self._answer(0, problem)
         self._flush_answers()
         code = CLOSE_CODES.get(problem.code, WSCloseCode.INVALID_TEXT)
