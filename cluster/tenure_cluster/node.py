@@ -38,6 +38,7 @@ from tenure_cluster.auth.tls import Files, NodeTls
 from tenure_cluster.collector import Collector
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
+from tenure_cluster.joining import take_over_origin
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.observe.request_log import RequestLog
 from tenure_cluster.observing import Observing
@@ -167,6 +168,7 @@ class Node:
                 "durability is 'os': what is acknowledged may not be on the disk yet; a power loss can "
                 "lose it, and with it exclusive ownership"
             )
+        await take_over_origin(config, self._disk, self._tls)
         raft = Raft(
             node_id=config.node_id,
             cluster_id=known_as(config.cluster_id, self._disk),

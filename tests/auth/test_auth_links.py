@@ -18,6 +18,7 @@ from tenure_cluster.auth.authority import Issued
 from tenure_cluster.auth.tls import Files, NodeTls
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.clock import SystemClock
+from tenure_cluster.raft.joining import ask_origin
 from tenure_cluster.raft.link import frame
 from tenure_cluster.raft.transport import HANDSHAKES_MAX, Transport
 
@@ -334,3 +335,18 @@ async def test_a_link_with_more_waiting_than_may_wait_is_given_up(
             assert "link to n2 dropped: more than 1048576 bytes wait to be sent" in caplog.text
             second.transport.pause(False)
             await until(lambda: first.told.links[-2:] == [("n2", False), ("n2", True)], "another link")
+
+
+async def test_a_node_that_joins_believes_only_members_whose_certificates_name_them(pki: Pki) -> None:
+    end = End(pki, "n1", {"n0": f"{HOST}:9"})
+    end.transport._cluster_id = "c+abc"
+    own = NodeTls(pki.files("n3"), reload_ms=RELOAD_MS, now=now)
+
+    async def asked(member: str, tls: NodeTls | None, patience_s: float) -> str | None:
+        where = {member: end.address}
+        return await ask_origin(node_id="n3", cluster_id="c", members=where, tls=tls, patience_s=patience_s)
+
+    async with started(end):
+        assert await asked("n1", own, 60.0) == "abc"
+        assert await asked("n2", own, 0.5) is None, "n1 is reached there"
+        assert await asked("n1", None, 0.5) is None, "without a certificate"

@@ -4,7 +4,6 @@ of changed members is backed up, restored with others, and joined."""
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -199,12 +198,13 @@ def test_a_cluster_of_changed_members_is_restored_with_others_and_joined(tmp_pat
 
         joined = joining(tmp_path, "n8", {name: ports[name] for name in ("n7", "n8")})
         started.append(joined)
-        (tmp_path / "n8/data").mkdir(parents=True)
-        shutil.copy(tmp_path / "n7/data/origin", tmp_path / "n8/data/origin")
         joined.start()
         done = tenure(restored, "members", "add", "n8", *addresses(ports["n8"]))
         assert done.returncode == 0, done.stderr + done.stdout
         await_that(lambda: joined.ready, "n8 to serve")
+        assert "was restored from a backup, as " in joined.log
+        origins = [(tmp_path / name / "data/origin").read_bytes() for name in ("n7", "n8")]
+        assert origins[0] == origins[1]
         assert [(member["id"], member["voter"]) for member in view(joined)["members"]] == [
             ("n7", True),
             ("n8", True),

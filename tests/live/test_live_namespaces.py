@@ -93,6 +93,23 @@ def test_answers_to_a_client_can_be_lost_alone(spaces: Namespaces) -> None:
     assert answers(spaces, "c1", "n1", 10.0)
 
 
+def test_a_node_that_comes_has_a_namespace_and_lines_and_keeps_them_when_it_has_gone(
+    spaces: Namespaces,
+) -> None:
+    place = asyncio.run(spaces.prepare("n4"))
+    assert place == spaces.place("n4")
+    asyncio.run(spaces.join("n4", lambda a, b: f"{spaces.place(b).host}:1"))
+    assert spaces.address("n1>n4") == spaces.address("c1>n4") == f"{place.host}:1"
+    assert "n4>n2" in spaces.peer_lines()
+    assert answers(spaces, "n4", "n1", 10.0)
+    asyncio.run(spaces.silence("f1", ["n1>n4"]))
+    assert not answers(spaces, "n1", "n4", 0.5)
+    spaces.leave("n4")
+    assert not any("n4" in line for line in spaces.peer_lines())
+    assert asyncio.run(spaces.heal_everything()) == ["n1>n4"]
+    assert answers(spaces, "n1", "n4", 10.0)
+
+
 def test_what_takes_proxies_is_refused(spaces: Namespaces) -> None:
     for asked in (spaces.refuse(["n1>n2"]), spaces.toxic("f1", ["n1>n2"], "latency", latency=1)):
         with pytest.raises(NoLines):
@@ -118,15 +135,20 @@ def test_a_run_loses_packets_and_breaks_nothing(tmp_path: Path) -> None:
         pytest.skip(f"no network namespaces here: {why_not}")
 
     async def strikes(bench: Bench) -> bool:
-        for name in ("isolate leader", "lost replies", "latency"):
+        for name in ("isolate leader", "lost replies", "latency", "change members"):
             await strike_at(bench, Strike(name, 0.5, 3.0))
         return True
 
     options = LiveOptions(
-        clients=1, programs=5, ttl_ms=(3_000,), seconds=60.0, leader_bound_s=60.0, network="netns"
+        clients=1, programs=5, ttl_ms=(3_000,), seconds=120.0, leader_bound_s=60.0, network="netns"
     )
     report = asyncio.run(run(options, tmp_path, strikes, say=print))
     assert report.violations == []
     assert report.proxies == "network namespaces"
-    assert [fault.name for fault in report.history.faults] == ["isolate leader", "lost replies"]
+    assert [fault.name for fault in report.history.faults] == [
+        "isolate leader",
+        "lost replies",
+        "change members",
+    ]
+    assert "n4" in report.nodes
     assert any("not available here: latency" in text for _, text in report.notes)

@@ -70,7 +70,7 @@ class AcceptedOwner(Protocol):
 
     def log_stranger(self, address: str, why: str) -> None: ...
 
-    def is_removed(self, name: str) -> bool: ...
+    def refusal(self, hello: wire.Hello, reason: str) -> wire.Refused: ...
 
     def welcomed(self, connection: "Accepted") -> None: ...
 
@@ -307,7 +307,7 @@ class Accepted(Framed):
         reason = self._owner.why_refuse(hello, self.transport)
         if reason is not None:
             self._owner.log_stranger(self.address, reason)
-            self.transport.write(frame(wire.Refused(reason, self._owner.is_removed(hello.node_id))))
+            self.transport.write(frame(self._owner.refusal(hello, reason)))
             self._aborted = True
             self.transport.close()
             return

@@ -75,6 +75,8 @@ class Refused(_Message, frozen=True, tag=3):
     reason: Annotated[str, msgspec.Meta(max_length=256)]
     removed: bool = False
     """The dialling node has been removed from the cluster, by an entry that is committed."""
+    cluster_id: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    """For one that joins a cluster of this configured name: how its nodes know it."""
 
 
 class Ping(_Message, frozen=True, tag=4):

@@ -47,6 +47,11 @@ def configured_name(known: str) -> str:
     return known.partition(SEPARATOR)[0]
 
 
+def is_named(known: str, name: str) -> bool:
+    """Whether a cluster that is known so has that name in its configurations."""
+    return configured_name(known) == name
+
+
 def write_origin(disk: Disk, origin: str) -> None:
     """Durably."""
     if not FORM.fullmatch(origin):

@@ -31,6 +31,7 @@ from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
 from tenure_cluster.raft.membership import MemberInfo, Membership
+from tenure_cluster.raft.origin_file import is_named
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
 from tenure_cluster.raft.vouching import Vouching
 from tenure_cluster.tls_listener import TlsListener, why_refused
@@ -271,9 +272,10 @@ class Transport:
         greetings = self._greetings
         return [name for name in names if name in greetings and not greetings[name].features]
 
-    def is_removed(self, name: str) -> bool:
-        """Whether a node has been removed from the cluster, by an entry that is committed."""
-        return name in self._removed
+    def refusal(self, hello: wire.Hello, reason: str) -> wire.Refused:
+        """Also that it was removed, by an entry that is committed, or by which name it joins (joining.py)."""
+        joins = hello.joining and self._current.members and is_named(self._cluster_id, hello.cluster_id)
+        return wire.Refused(reason, hello.node_id in self._removed, self._cluster_id if joins else "")
 
     def told_members(self, peer: str, names: list[str], index: int) -> None:
         """Whom a peer counts, by its answer to a greeting."""
