@@ -94,7 +94,8 @@ MODES: Final = _same(
 )
 
 NOT_PLAYED: Final = frozenset({"restored"})
-"""What only an administrator does, and no workload."""
+"""It begins another log, and with it another history: a seed has one. A story of two worlds tells of it, in
+tests/cases, and one of real nodes in tests/integration."""
 
 EVENTS: Final = _same(
     *(
