@@ -365,12 +365,13 @@ class AboutNode(_Answer, frozen=True, kw_only=True):
 
 class NodeView(_Answer, frozen=True, kw_only=True):
     """A member, and what it says of itself if the node that was asked has reached it. ``lag`` counts entries
-    behind the leader."""
+    behind the leader; a learner is no ``voter`` yet."""
 
     id: str
     http: str
     reached: bool
     lag: int | None = None
+    voter: bool = True
     about: AboutNode | None = None
 
 

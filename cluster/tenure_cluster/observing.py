@@ -89,7 +89,10 @@ class Observing:
         for peer in members:
             if peer != status.node_id:
                 yield "tenure_raft_peer_connected", (peer,), peer in status.connected
+        is_voter = self._service.members.is_voter
         yield "tenure_raft_members", (), len(members)
+        yield "tenure_raft_voters", (), sum(is_voter(name) for name in members)
+        yield "tenure_raft_votes", (), is_voter(status.node_id)
         yield "tenure_raft_queued", (), status.queued
         yield "tenure_raft_journal_written_bytes", (), status.journal_bytes
         yield "tenure_raft_snapshot_index", (), status.snapshot_index

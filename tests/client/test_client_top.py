@@ -19,6 +19,12 @@ def test_the_one_line_says_what_is_first_to_know(states: dict[str, str], level: 
     assert text.startswith(beginning)
 
 
+def test_a_learner_is_called_one() -> None:
+    lines = shown(Seen(nodes=nodes(**THREE, n4="learner")))
+    assert "learner" in line_of(lines, "n4  ")
+    assert "follower" in line_of(lines, "n3  ")
+
+
 def test_what_is_not_known_is_not_called_good() -> None:
     assert health(None, "", False, None)[0] == "unknown"
     assert health(nodes(**THREE), "nobody answers", True, None) == ("bad", "nobody answers")

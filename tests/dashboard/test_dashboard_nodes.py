@@ -50,3 +50,28 @@ def test_any_node_shows_all_and_tells_which_is_missing(
     dev.kill("n3")
     expect(health).to_have_attribute("data-level", "bad")
     page.close()
+
+
+def test_a_learner_is_called_one_and_nobody_is_missing(
+    dev: DevProcess, browser: Browser, complaints: Complaints
+) -> None:
+    """One that was added and never comes: it counts in no majority, so all is well but for that."""
+    page = browser.new_page()
+    complaints.listen(page)
+    page.goto(f"{dev.urls[0]}/ui/")
+    health = page.locator("#health")
+    expect(health).to_contain_text("All 3 nodes serve")
+    asked = page.request.post(
+        f"{dev.urls[0]}/v1/cluster/members",
+        data={"id": "n4", "peer": "127.0.0.1:1", "http": "http://127.0.0.1:2"},
+    )
+    assert asked.ok, asked.text()
+    row = page.locator("#nodes tr[data-node=n4]")
+    expect(row.locator("td[data-label=Role]")).to_have_text("learner")
+    expect(row.locator("td[data-label=State]")).to_have_text("not reached")
+    expect(health).to_contain_text("All 3 nodes serve")
+    expect(health).to_contain_text("n4 does not vote yet")
+    expect(health).to_have_attribute("data-level", "good")
+    assert page.request.delete(f"{dev.urls[0]}/v1/cluster/members/n4").ok
+    expect(page.locator("#nodes tbody tr")).to_have_count(3)
+    page.close()

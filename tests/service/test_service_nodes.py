@@ -49,6 +49,7 @@ async def test_any_node_tells_role_lag_disk_and_version_of_all(tmp_path: Path) -
                 assert each.about.version == __version__
                 assert each.about.disk_free_bytes > 0
                 assert each.lag is not None
+                assert each.voter
 
 
 async def test_a_node_that_is_cut_off_is_told_as_not_reached(tmp_path: Path) -> None:

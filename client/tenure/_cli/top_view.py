@@ -56,9 +56,11 @@ def health(nodes: Nodes | None, problem: str, live: bool, counts: str | None) ->
         return "bad", problem
     if nodes is None:
         return "unknown", "Asking the node …"
-    size = len(nodes.nodes)
+    voters = [node for node in nodes.nodes if node.voter]
+    learners = [node for node in nodes.nodes if not node.voter]
+    size = len(voters)
     [here] = [node for node in nodes.nodes if node.id == nodes.node]
-    ready = [node for node in nodes.nodes if node.about is not None and node.about.ready]
+    ready = [node for node in voters if node.about is not None and node.about.ready]
     majority = size // 2 + 1
     if here.about is not None and not here.about.ready:
         return "bad", f"{nodes.node} doesn't serve: {here.about.reason}"
@@ -67,6 +69,7 @@ def health(nodes: Nodes | None, problem: str, live: bool, counts: str | None) ->
     tail = " · ".join(
         [
             f"leader {nodes.leader}, term {nodes.term}",
+            *([_not_voting(learners)] if learners else []),
             *([counts] if counts else []),
             "live" if live else "events are interrupted",
         ]
@@ -75,7 +78,7 @@ def health(nodes: Nodes | None, problem: str, live: bool, counts: str | None) ->
     if full:
         return "bad", f"Disk space is low on {_names(full)} · {tail}"
     if len(ready) < size:
-        missing = [node for node in nodes.nodes if node.about is None or not node.about.ready]
+        missing = [node for node in voters if node.about is None or not node.about.ready]
         spare = len(ready) - majority
         left = f"{spare} more may fail" if spare else "no other may fail"
         return "warn", f"{_names(missing)} {'is' if len(missing) == 1 else 'are'} missing, {left} · {tail}"
@@ -140,11 +143,12 @@ def _table(rows: Sequence[Sequence[tuple[str, str]]], *heads: str) -> object:
 def _node_row(node: NodeView) -> list[tuple[str, str]]:
     about = node.about
     if about is None:
-        return [(node.id, ""), ("unknown", ""), ("-", ""), ("-", ""), ("-", ""), ("not reached", "red")]
+        role = "unknown" if node.voter else "learner"
+        return [(node.id, ""), (role, ""), ("-", ""), ("-", ""), ("-", ""), ("not reached", "red")]
     full = _is_full(node)
     return [
         (node.id, ""),
-        (about.role, "bold" if about.role == "leader" else ""),
+        (about.role if node.voter else "learner", "bold" if about.role == "leader" else ""),
         ("-" if node.lag is None else str(node.lag), ""),
         (bytes_text(about.disk_free_bytes) + (", low" if full else ""), "red" if full else ""),
         (about.version, ""),
@@ -190,6 +194,10 @@ def _is_full(node: NodeView) -> bool:
 
 def _names(nodes: Sequence[NodeView]) -> str:
     return ", ".join(node.id for node in nodes)
+
+
+def _not_voting(learners: Sequence[NodeView]) -> str:
+    return f"{_names(learners)} {'does' if len(learners) == 1 else 'do'} not vote yet"
 
 
 def _count(number: int, one: str) -> str:

@@ -102,7 +102,9 @@ _RAFT: Final = (
         ("peer",),
     ),
     Metric("tenure_raft_peer_connected", "gauge", "1 while there is a link to the member.", ("peer",)),
-    Metric("tenure_raft_members", "gauge", "Members of the cluster, this node included."),
+    Metric("tenure_raft_members", "gauge", "Members of the cluster, this node and learners included."),
+    Metric("tenure_raft_voters", "gauge", "Members that count in majorities: all but learners."),
+    Metric("tenure_raft_votes", "gauge", "1 while this node is one of them."),
     Metric("tenure_raft_queued", "gauge", "Proposals that wait for their log entry to be formed."),
     Metric(
         "tenure_raft_elections_started",

@@ -92,7 +92,10 @@ class LeaseService:
         )
         self.reaper = Reaper(raft, replica, self.proposer, self.leadership, self.admission, free_bytes)
         self._view = ClusterView(config, raft, self.members, free_bytes)
-        self._nodes = Nodes(raft, config.node_id, self.members.all, lambda: self._view.describe(wall_ms()))
+        members = self.members
+        self._nodes = Nodes(
+            raft, config.node_id, members.all, members.is_voter, lambda: self._view.describe(wall_ms())
+        )
         self.forwarding.on_description = self._nodes.on_message
         log = EventLog(config.watch.history_events)
         self.watches = Watches(log, config.watch.watchers_max, lambda: self.elsewhere)

@@ -34,12 +34,15 @@ class Nodes:
         raft: Raft,
         node_id: str,
         members: Callable[[], Mapping[str, Member]],
+        is_voter: Callable[[str], bool],
         own: Callable[[], OwnBody],
     ) -> None:
-        """`members` are those of the moment; `own` describes this node, without waiting for anything."""
+        """`members` are those of the moment, `is_voter` says who of them votes; `own` describes this node,
+        without waiting for anything."""
         self._raft = raft
         self._node_id = node_id
         self._members = members
+        self._is_voter = is_voter
         self._own = own
         self._number = 0
         self._open: dict[int, tuple[str, asyncio.Future[OwnBody]]] = {}
@@ -107,6 +110,7 @@ class Nodes:
                 http=member.http,
                 reached=(own := told.get(name)) is not None,
                 lag=None if head is None or own is None else max(0, head - own.last_index),
+                voter=self._is_voter(name),
                 about=msgspec.UNSET if own is None else own,
             )
             for name, member in self._members().items()

@@ -319,6 +319,8 @@ class NodeBody(_Reply, frozen=True, kw_only=True):
     reached: bool
     lag: int | None
     """Entries between the leader's last and this node's; null if one of the two was not reached."""
+    voter: bool
+    """Whether it counts in majorities; a learner does not yet."""
     about: OwnBody | UnsetType = UNSET
 
 

@@ -79,7 +79,7 @@ export class Nodes {
       );
     }
     const [, role, lag, disk, version, state] = row.cells;
-    say(role, about?.role ?? "unknown");
+    say(role, isVoter(node) ? (about?.role ?? "unknown") : "learner");
     say(lag, node.lag === null ? "–" : count(node.lag, "entry", "entries"));
     say(disk, about ? bytes(about.disk_free_bytes) + (low ? ", low" : "") : "–");
     disk.classList.toggle("bad", low);
@@ -96,9 +96,11 @@ export function health(told, problem, live, counts) {
   const old = "The node that serves this page can't be reached; what you see is old";
   if (problem) return { level: "bad", text: old };
   if (!told) return { level: "unknown", text: "Asking the node …" };
-  const size = told.nodes.length;
+  const voters = told.nodes.filter(isVoter);
+  const learners = told.nodes.filter((node) => !isVoter(node));
+  const size = voters.length;
   const here = told.nodes.find((node) => node.id === told.node);
-  const ready = told.nodes.filter((node) => node.about?.ready);
+  const ready = voters.filter((node) => node.about?.ready);
   const majority = Math.floor(size / 2) + 1;
   if (!here.about.ready) return { level: "bad", text: `${told.node} doesn't serve: ${here.about.reason}` };
   if (ready.length < majority) {
@@ -106,6 +108,7 @@ export function health(told, problem, live, counts) {
   }
   const tail = [
     `leader ${told.leader}, term ${told.term}`,
+    ...(learners.length ? [`${names(learners)} ${learners.length === 1 ? "does" : "do"} not vote yet`] : []),
     ...(counts ? [counts] : []),
     live ? "live" : "events are interrupted",
   ].join(" · ");
@@ -113,7 +116,7 @@ export function health(told, problem, live, counts) {
   if (full.length) return { level: "bad", text: `Disk space is low on ${names(full)} · ${tail}` };
   const versions = new Set(told.nodes.filter((node) => node.about).map((node) => node.about.version));
   if (ready.length < size) {
-    const missing = told.nodes.filter((node) => !node.about?.ready);
+    const missing = voters.filter((node) => !node.about?.ready);
     const spare = ready.length - majority;
     const left = spare ? `${spare} more may fail` : "no other may fail";
     const are = missing.length === 1 ? "is" : "are";
@@ -123,6 +126,9 @@ export function health(told, problem, live, counts) {
   if (versions.size > 1) return { level: "warn", text: `Nodes of ${versions.size} versions · ${tail}` };
   return { level: "good", text: `${size === 1 ? "The node serves" : `All ${size} nodes serve`} · ${tail}` };
 }
+
+/** A learner is sent the log and counts in no majority yet. */
+const isVoter = ({ voter }) => voter !== false;
 
 const isFull = ({ about }) => Boolean(about) && about.disk_free_bytes < about.disk_reserve_bytes;
 
