@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,9 @@ async def fill(streams: Sequence[Stream], leases: int, batch: int, end_s: float)
 
 
 async def storm(
-    options: argparse.Namespace, target: TenureTarget, leader: LiveNode, streams: Sequence[Stream]
+    options: argparse.Namespace, target: TenureTarget, leader: LiveNode, stack: AsyncExitStack
 ) -> dict[str, Any]:
-    fillers, own = streams[: options.fillers], streams[options.fillers :]
+    fillers = await stack.enter_async_context(streams_to(target.host, target.port, options.fillers))
     rate = await rate_of(fillers, options.batch)
     lead_s = 1.5 * options.leases / rate + options.quiet_s + options.base_s + 3
     print(f"about {rate:,.0f} leases/s: they will end in {lead_s:.0f} s", flush=True)
@@ -177,6 +178,8 @@ async def storm(
     print(f"acquired; they end within {(last_s - first_s) * 1e3:.0f} ms, in {left_s:.1f} s", flush=True)
     if left_s < options.quiet_s:
         raise SystemExit("filling took too long for a measurement: the machine is too busy")
+    # Not before: a stream that says nothing for long is closed, and filling may take long.
+    own = await stack.enter_async_context(streams_to(target.host, target.port, options.streams))
     renewers = Renewers(own, options.sessions, options.rate)
     await renewers.begin()
     await asyncio.sleep(first_s - 1.0 - time.perf_counter())
@@ -263,8 +266,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         try:
             await target.start()
             leader = await target.cluster.leader()
-            async with streams_to(target.host, target.port, options.fillers + options.streams) as streams:
-                figures = await storm(options, target, leader, streams)
+            async with AsyncExitStack() as stack:
+                figures = await storm(options, target, leader, stack)
         finally:
             target.stop()
     return {"cores": os.cpu_count(), "durability": options.durability, **figures}

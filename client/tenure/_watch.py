@@ -4,7 +4,8 @@ Theory of operation. A stream of Server-Sent Events tells each event once, in th
 same on every node. So whoever has seen the event of revision R goes on after R on any node, and this does so
 whenever a stream ends, breaks or falls silent. Bookmarks move R on where nothing happens. What can't be
 learned any more, because no node remembers it, is told as an event of the kind ``gap``: then look at the
-state, and go on.
+state, and go on. A stream's ``leader_changed`` stays here: it has no revision, each node tells of what it
+sees itself, and so a watch that moves from node to node would tell one change twice and another never.
 
 None of this is an asynchronous generator, only what the caller iterates is one: a generator inside another
 that is left without being closed would be closed by its loop while the outer one closes it, and be logged as

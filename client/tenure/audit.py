@@ -1,9 +1,10 @@
 """The audit's chain, verified: by whoever has records, from a cluster or from a file of JSON lines.
 
-    from tenure.audit import verify
+    from tenure.audit import verify, verify_lines
 
     page = await client.audit()
     end = verify(page.records)
+    end = verify_lines(open("audit.jsonl"))
 
 Each record has ``prev``, the hash of the one before, and ``hash``, the SHA-256 of everything in it but
 ``hash`` and ``at``, as JSON in the order of the names, without blanks. So none can be changed, left out or
@@ -58,4 +59,24 @@ def verify(records: Iterable[Mapping[str, Any]], after: End | None = None) -> En
         if hash_of(record) != record.get("hash"):
             raise AuditBroken(seq, f"record {seq} is not what was recorded: its content has another hash")
         end = End(seq, str(record["hash"]))
+    return end if end is not None else End(0, "")
+
+
+def verify_lines(lines: Iterable[str | bytes], after: End | None = None) -> End:
+    """`verify` for an export, one record a line as ``tenure audit -o json`` writes it. Raises AuditBroken,
+    which names the line as well."""
+    end = after
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise AuditBroken(
+                end.seq + 1 if end else 0, f"line {number} is no record: it is not a JSON object"
+            )
+        try:
+            end = verify([record], end)
+        except AuditBroken as broken:
+            raise AuditBroken(broken.seq, f"line {number}: {broken.detail}") from None
     return end if end is not None else End(0, "")

@@ -359,7 +359,8 @@ class PlainClient:
         ``event.kind`` is one of EventKind. Begins now, or after the revision ``after``; to know the state as
         well, list it first and watch after the ``revision`` of that page. Goes on by itself through lost
         connections, nodes that stop and changes of leader, for as long as it is iterated. What no node
-        remembers any more is told as an event of the kind ``gap``. Raises what the cluster refuses for good.
+        remembers any more is told as an event of the kind ``gap``. A change of leader is not told: it is what
+        one node sees, has no revision, and no lease ends by it. Raises what the cluster refuses for good.
         """
         watch = Watch(self._calls, prefix, after)
         try:

@@ -317,3 +317,13 @@ def readers_pass_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         return is_free(step, tenant, key, family, session_id)
 
     monkeypatch.setattr(acquiring, "_is_free", free)
+
+
+def offices_begin_with_a_leap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes office is ahead of the time of whom it replaces."""
+
+    class Leaping(ClusterClock):
+        def __init__(self, base_ms: int, now_s: float, stall_after_s: float) -> None:
+            super().__init__(base_ms + (30_000 if base_ms else 0), now_s, stall_after_s)
+
+    monkeypatch.setattr(pump, "ClusterClock", Leaping)

@@ -58,6 +58,23 @@ def test_an_entry_may_have_been_stamped_as_early_as_its_attempt_was_sent() -> St
     return story
 
 
+@keeps(17)
+def test_what_an_unanswered_call_had_done_was_not_stamped_when_it_was_asked_for_again() -> Story:
+    story = Story()
+    grant = story.acquire("a", "k", ttl_ms=60_000)
+    began_at = story.now
+    story.release(grant)
+    unanswered = story.calls[1]
+    unanswered.outcome, unanswered.answer, unanswered.doubtful = "unknown", {}, True
+    # Stamped at once, and applied late; the client has asked again meanwhile.
+    story.edit(1, at_ms=int(began_at * 1000), first_applied_at=began_at + 0.5)
+    story.now = began_at + 0.45
+    again = {"returned_at": began_at + 0.6, "answer": {"status": "already_released"}}
+    story.call("a", "release", dict(unanswered.asked), **again)
+    stamped(story, int((began_at + 1.0) * 1000), began_at + 1.0)
+    return story
+
+
 @breaks(17)
 def test_a_stamp_falls() -> Story:
     story = Story()

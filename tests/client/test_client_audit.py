@@ -1,11 +1,14 @@
 """The audit's chain as anybody can verify it, from records alone."""
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenure.audit import AuditBroken, End, hash_of, verify
+from tenure.audit import AuditBroken, End, hash_of, verify, verify_lines
+from tenure.cli import main
 
 
 def chain(count: int, prev: str = "0" * 64, first: int = 1) -> list[dict[str, Any]]:
@@ -74,3 +77,42 @@ def test_when_it_was_for_people_is_no_part_of_the_hash() -> None:
     records = copy.deepcopy(RECORDS)
     records[2]["at"] = "another way to write the same time"
     assert verify(records).seq == 6
+
+
+def exported(records: list[dict[str, Any]]) -> list[str]:
+    return [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
+
+
+def test_an_export_is_verified_line_by_line() -> None:
+    assert verify_lines(exported(RECORDS)) == verify(RECORDS)
+    assert verify_lines(exported(RECORDS[3:]), verify(RECORDS[:3])) == verify(RECORDS)
+    assert verify_lines([]) == End(0, "")
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "", "7", "\xff"])
+def test_a_line_that_is_no_record_is_named(line: str) -> None:
+    lines = [*exported(RECORDS[:2]), line + "\n", *exported(RECORDS[3:])]
+    with pytest.raises(AuditBroken, match="line 3 is no record"):
+        verify_lines(lines)
+
+
+def command(file: Path, lines: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and standard error of `tenure audit --file`."""
+    file.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "--file", str(file)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_the_line_that_was_changed_is_named_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, lines = tmp_path / "audit.jsonl", exported(RECORDS)
+    assert command(file, lines, capsys) == (0, f"verified up to 6:{RECORDS[-1]['hash']}\n")
+    code, said = command(file, [*lines[:3], lines[3].replace("k/4", "k/9"), *lines[4:]], capsys)
+    assert code == 1
+    assert "line 4: record 4 is not what was recorded" in said
+    code, said = command(file, [*lines[:4], *lines[5:]], capsys)
+    assert code == 1
+    assert "line 5: record 6 comes behind 4: what was between is missing" in said

@@ -1,5 +1,6 @@
 """Lines about requests, and what they carry."""
 
+import asyncio
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ import pytest
 from deploy_nodes import await_that, nodes
 
 from tenure_cluster.observe import logs
+from tenure_cluster.observe.request_lines import EVENT, LOGGER, WAITING_MAX
 from tenure_cluster.observe.request_log import FAILED_PER_S_MAX, RequestLog
 
 
@@ -62,6 +64,69 @@ def test_all_requests_have_lines_with_their_time_where_that_is_asked_for(written
     [line] = lines(written)
     assert line["took_ms"] == 250.0
     assert line["level"] == "info"
+
+
+async def test_lines_of_one_moment_are_written_together_and_soon(
+    written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RequestLog("all", lambda: 5.25)
+    for number in range(3):
+        note(log, 200, b"r-%d" % number, started_s=5.0)
+    assert written.getvalue() == ""
+    flushed = asyncio.Event()
+    monkeypatch.setattr(written, "flush", flushed.set)
+    async with asyncio.timeout(30):
+        await flushed.wait()
+    assert [line["request_id"] for line in lines(written)] == ["r-0", "r-1", "r-2"]
+
+
+async def test_no_more_than_so_many_lines_wait(written: io.StringIO) -> None:
+    log = RequestLog("all", lambda: 5.25)
+    for _ in range(WAITING_MAX):
+        note(log, 200, started_s=5.0)
+    assert len(lines(written)) == WAITING_MAX
+
+
+async def test_another_line_comes_behind_those_that_wait(written: io.StringIO) -> None:
+    log = RequestLog("all", lambda: 5.25)
+    note(log, 200, b"before", started_s=5.0)
+    logging.getLogger("tenure.x").warning("disk is slow")
+    note(log, 200, b"after", started_s=5.0)
+    logging.getLogger().handlers[0].flush()
+    told = [line.get("request_id", line["event"]) for line in lines(written)]
+    assert told == ["before", "disk is slow", "after"]
+
+
+def test_a_line_of_a_request_has_what_any_other_line_has(written: io.StringIO) -> None:
+    note(RequestLog("all", lambda: 5.25), 200, started_s=5.0)
+    logging.getLogger(LOGGER).info(
+        EVENT,
+        extra={
+            "request_id": "r-1",
+            "method": "POST",
+            "operation": "acquire",
+            "status": 200,
+            "took_ms": 250.0,
+        },
+    )
+    quick, full = lines(written)
+    assert list(quick) == list(full)
+    assert quick.pop("timestamp")[-1] == full.pop("timestamp")[-1] == "Z"
+    assert quick == full
+
+
+def test_a_log_that_cannot_be_written_harms_nobody(written: io.StringIO) -> None:
+    log = RequestLog("all", lambda: 5.25)
+    written.close()
+    note(log, 200, started_s=5.0)
+
+
+def test_requests_that_went_well_have_no_line_below_the_level(written: io.StringIO) -> None:
+    logs.configure("warning", "json", written)
+    log = RequestLog("all", lambda: 5.25)
+    note(log, 200, started_s=5.0)
+    note(log, 503, started_s=5.0)
+    assert [line["status"] for line in lines(written)] == [503]
 
 
 @pytest.mark.process

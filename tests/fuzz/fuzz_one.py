@@ -9,18 +9,15 @@ from typing import Any
 import atheris  # type: ignore[import-not-found,unused-ignore]
 
 with atheris.instrument_imports(include=["tenure_cluster"]):
-    import fuzz_targets
+    from fuzz_targets import target
+
+    TARGET = target(sys.argv.pop(1))
 
 
-def main() -> None:
-    target = fuzz_targets.TARGETS[sys.argv.pop(1)]
-
-    def one(data: bytes) -> Any:
-        target.check(data)
-
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
+def one(data: bytes) -> Any:
+    TARGET.check(data)
 
 
 if __name__ == "__main__":
-    main()
+    atheris.Setup(sys.argv, one)
+    atheris.Fuzz()

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 from fuzz_kit import PACKED_WORDS, Mutator, Target
-from fuzz_targets import TARGETS
+from fuzz_targets import PLACES, target
 
 from tenure_cluster.raft import segment, snapshot_format
 from tenure_cluster.raft.link import Framed
 from tenure_cluster.service import backup_format, peer_messages
 
+TARGETS = {name: target(name) for name in PLACES}
 FOUND = Path(__file__).resolve().parent / "found"
 SECONDS_MAX = 25.0
 MEMORY_BYTES_MAX = 160 << 20
 """What the smallest input may claim: the arrays in arrays of raft/codec.py, all of the greatest length, and
 nothing but that comes near."""
-INPUTS = {"journal_damage": 2000, "snapshot_state": 5000}
-INPUTS_OF_OTHERS = 10_000
+INPUTS = {"journal_damage": 1_500, "snapshot_state": 3_000}
+INPUTS_OF_OTHERS = 6_000
 
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 

@@ -23,6 +23,7 @@ CLUSTER: dict[str, dict[str, int | str | bool]] = {"raft": {"snapshot_entries": 
 async def test_a_backup_under_load_begins_a_new_cluster_above_all_of_the_old_one_again_and_again(
     tmp_path: Path,
 ) -> None:
+    """T66: tokens and revisions, of the same backup put back twice as well."""
     file = tmp_path / "live.backup"
     async with LiveCluster(tmp_path / "cluster", settings=CLUSTER) as cluster:
         load = new_load(cluster)

@@ -120,6 +120,7 @@ def test_a_shared_phase_and_every_slot_of_a_pool_are_over() -> None:
 
 
 def test_tokens_and_revisions_rise_above_all_that_could_have_been() -> None:
+    """T66: nothing that was issued after the backup can be issued again."""
     before = World()
     before.granted("k", "A")
     counters = before.table.tenants[TENANT]

@@ -120,6 +120,16 @@ def test_a_page_without_violations_says_so(history: History, tmp_path: Path) -> 
     assert "No violation." in page(report(history, tmp_path, []))
 
 
+def test_many_violations_leave_the_picture_in_sight(history: History, tmp_path: Path) -> None:
+    text = page(report(history, tmp_path, [f"property 4: number {number} held" for number in range(300)]))
+    before, _, after = text.partition("<details>")
+    assert "300 violations" in before
+    assert "number 9 held" in before
+    assert "number 10 held" not in before
+    assert "number 199 held" in after
+    assert "and 100 more in run.json" in after
+
+
 def test_what_struck_can_be_struck_again_at_the_same_times(history: History, tmp_path: Path) -> None:
     path = folder.write(report(history, tmp_path, []))
     assert path.read_text().startswith("<!doctype html>")

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from disk_model import ModelDisk, PowerLost
 from tenure_cluster.raft.disk import SystemDisk
 from tenure_cluster.raft.log import Entry
 from tenure_cluster.raft.snapshot_file import SnapshotInfo, SnapshotReceiver, SnapshotStore
-from tenure_cluster.raft.snapshot_format import CHUNK_BYTES_MAX, SnapshotDamaged
+from tenure_cluster.raft.snapshot_format import CHUNK_BYTES_MAX, SnapshotDamaged, encode_chunk, encode_head
 
 PREVIOUS: Entry = (b"previous", 41, 2)
 LAST: Entry = (b"last", 42, 3)
@@ -468,3 +469,33 @@ def test_what_earlier_processes_left_is_removed_at_the_start() -> None:
     assert len(disk.names()) == 3
     assert store_on(disk).latest() == info
     assert disk.names() == [info.name]
+
+
+def test_a_snapshot_with_members_is_not_for_programs_that_know_of_none() -> None:
+    """They would pass over them and go on with the members of their configuration."""
+    for members, version in (((), 1), ((b"members",), 2)):
+        disk = ModelDisk()
+        writer = store_on(disk).writer(LAST, PREVIOUS, members)
+        writer.append(b"state")
+        info = writer.commit()
+        content = disk.read(info.name)
+        assert int.from_bytes(content[8:12], "little") == version
+        found = store_on(disk).latest()
+        assert found is not None
+        assert found.members == members
+        newer = content[:8] + b"\3" + content[9:]
+        disk.overwrite(info.name, newer)
+        with pytest.raises(SnapshotDamaged, match="format version 3 is unknown"):
+            store_on(disk).latest()
+
+
+def test_a_snapshot_with_members_that_was_written_as_version_1_is_read() -> None:
+    """As it was before there was a version 2."""
+    disk = ModelDisk()
+    info = SnapshotInfo("cluster", PREVIOUS, LAST, (b"members",))
+    data = bytearray(encode_head(info) + encode_chunk(b""))
+    data[8] = 1
+    disk.overwrite(info.name, bytes(data) + hashlib.sha256(data).digest())
+    found = store_on(disk).latest()
+    assert found is not None
+    assert found.members == (b"members",)

@@ -1,7 +1,9 @@
 """Cluster time: it never falls, and it never runs faster than true time by more than clocks may."""
 
+from tenure_chaos.checkers.attribution import may_act_until
 from tenure_chaos.checkers.facts import Facts
 from tenure_chaos.checkers.reading import NEVER, Findings, Wrong
+from tenure_chaos.history import CallRecord
 
 ROUNDING_MS = 1.001
 """A stamp is cut to whole milliseconds, and true times here are floats."""
@@ -43,13 +45,23 @@ def cluster_time_is_not_fast(facts: Facts) -> Findings:
 
 def _sent_at(facts: Facts) -> dict[int, float]:
     """By effect: when the attempt was sent that made it, if a call has made one effect and no
-    other attempt of it can have.
+    other attempt can have: of this call, or of another one that asked for the same.
     """
     sent: dict[int, float] = {}
     for call in facts.answered("acquire", "renew", "release", "commit"):
         if call.doubtful or call.answer.get("replayed") or not call.answered_attempt_at:
             continue
         made = [n for n in facts.attribution.made_by(call) if facts.applied_at[n] >= call.answered_attempt_at]
-        if len(made) == 1:
+        if len(made) == 1 and _no_other_made(facts, call, made[0]):
             sent[made[0]] = min(call.answered_attempt_at, sent.get(made[0], NEVER))
     return sent
+
+
+def _no_other_made(facts: Facts, call: CallRecord, n: int) -> bool:
+    """A call that was never answered may have been executed, and asked again by another call since: that one
+    is told that it was done already."""
+    effect, sent_at = facts.effects[n], call.answered_attempt_at
+    return all(
+        other is call or other.invoked_at >= sent_at or may_act_until(other, effect) < sent_at
+        for other in facts.attribution.calls_of(effect)
+    )

@@ -10,6 +10,7 @@ from tenure_chaos.live import tables
 from tenure_chaos.live.run import LiveReport
 from tenure_chaos.live.timeline import ROLES, draw
 
+SHOWN_FIRST: Final = 10
 SHOWN_MAX: Final = 200
 """Most violations, and most notes, that the page shows; the files have all."""
 FEW: Final = 100
@@ -79,10 +80,12 @@ def page(report: LiveReport) -> str:
 def _verdict(report: LiveReport) -> str:
     if not report.violations:
         return "<p class='verdict good'>No violation.</p>"
-    shown = _pre(report.violations[:SHOWN_MAX])
-    more = len(report.violations) - SHOWN_MAX
-    rest = f"<p>and {more} more</p>" if more > 0 else ""
-    return f"<p class='verdict bad'>{len(report.violations)} violations.</p>{shown}{rest}"
+    count, others = len(report.violations), report.violations[SHOWN_FIRST:SHOWN_MAX]
+    # What one mistake breaks is often broken hundreds of times; the picture must stay in sight.
+    shown = _pre(report.violations[:SHOWN_FIRST])
+    shown += _details(f"{len(others)} more", _pre(others)) if others else ""
+    rest = f"<p>and {count - SHOWN_MAX} more in run.json</p>" if count > SHOWN_MAX else ""
+    return f"<p class='verdict bad'>{count} violations.</p>{shown}{rest}"
 
 
 def _properties(report: LiveReport) -> list[tuple[object, ...]]:

@@ -33,9 +33,11 @@ class WatchedReplica(Replica):
 
     def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
         machine = self._machine
-        results, events, each = [], [], []
+        asked, results, events, each = [], [], [], []
         for at_ms, data in commands:
-            applied = machine.apply(at_ms, decode(data))
+            command = decode(data)
+            applied = machine.apply(at_ms, command)
+            asked.append(command)
             results.append(applied.result)
             events += applied.events
             each.append(applied.events)
@@ -43,6 +45,8 @@ class WatchedReplica(Replica):
         self._effects.applied(self._node, self, index, commands, results, each)
         if events and self.on_events is not None:
             self.on_events(events)
+        if self.on_applied is not None:
+            self.on_applied(asked, results, events)
         return results
 
     def restore(self, chunks: Any, index: int) -> None:

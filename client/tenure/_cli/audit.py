@@ -42,7 +42,8 @@ class _Position(_Pair):
     examples="""\
 tenure audit
 tenure audit -o json --verify > audit.jsonl
-tenure audit -o json --after 57:9f86d0… --verify >> audit.jsonl""",
+tenure audit -o json --after 57:9f86d0… --verify >> audit.jsonl
+tenure audit --file audit.jsonl""",
 )
 @click.option(
     "--after",
@@ -51,16 +52,29 @@ tenure audit -o json --after 57:9f86d0… --verify >> audit.jsonl""",
     "it.",
 )
 @click.option("--verify", is_flag=True, help="Verify that nothing was changed, left out or put in.")
-def audit(settings: Settings, console: Console, after: tuple[int, str] | None, verify: bool) -> None:
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Verify what was exported to this file, and ask no cluster.",
+)
+def audit(
+    settings: Settings, console: Console, after: tuple[int, str] | None, verify: bool, file: str | None
+) -> None:
     """Tell who did what to which key, and what was refused, oldest first; with -o json one record a line.
 
     Needs the right admin. Records are kept for as long as the nodes' configuration says. Exit code 1 if the
-    chain is broken."""
-    from tenure.audit import AuditBroken, End
+    chain is broken; of a file that names the line."""
+    from tenure.audit import AuditBroken, End, verify_lines
     from tenure.audit import verify as verified
 
     seq, known = after if after is not None else (0, "")
     end = End(seq, known) if after is not None else None
+
+    if file is not None:
+        with open(file, "rb") as lines:
+            end = verify_lines(lines, end)
+        console.note(f"verified up to {end.seq}:{end.hash}" if end.seq else "there is nothing to verify")
+        return
 
     def tell(page: AuditPage) -> None:
         nonlocal end

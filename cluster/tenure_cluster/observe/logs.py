@@ -12,6 +12,7 @@ import structlog
 from structlog.typing import EventDict
 
 from tenure_cluster.observe.request_context import REQUEST_ID
+from tenure_cluster.observe.request_lines import JsonHandler
 
 Format = Literal["text", "json"]
 
@@ -49,7 +50,7 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> None:
         last = [
             structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, exception_formatter=plain)
         ]
-    handler = logging.StreamHandler(stream)
+    handler = JsonHandler(stream) if form == "json" else logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

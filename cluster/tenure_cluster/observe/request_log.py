@@ -9,10 +9,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tenure_cluster.observe.request_lines import EVENT, LOGGER, request_lines
+
 FAILED_PER_S_MAX: Final = 10
 SERVER_ERROR: Final = 500
 
-_log = logging.getLogger("tenure.requests")
+_log = logging.getLogger(LOGGER)
 
 
 class RequestLog:
@@ -24,6 +26,7 @@ class RequestLog:
         self._second = 0
         self._written = 0
         self._left_out = 0
+        self._lines = request_lines() if self.all else None
 
     def now_s(self) -> float:
         """For `started_s`."""
@@ -39,7 +42,10 @@ class RequestLog:
     ) -> None:
         """A request was answered. `operation` names it, asked only for what is written."""
         if status < SERVER_ERROR:
-            if self.all:
+            if self._lines is not None and started_s is not None:
+                took_ms = round((self._monotonic() - started_s) * 1000, 1)
+                self._lines.add(request_id.decode(), method, operation(), status, took_ms)
+            elif self.all:
                 self._write(logging.INFO, method, operation(), status, request_id, started_s)
             return
         second = int(self._monotonic())
@@ -70,4 +76,4 @@ class RequestLog:
             fields["took_ms"] = round((self._monotonic() - started_s) * 1000, 1)
         if self._left_out:
             fields["left_out"], self._left_out = self._left_out, 0
-        _log.log(level, "answered", extra=fields)
+        _log.log(level, EVENT, extra=fields)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import mitigations
 from tenure_cluster.raft.append_rules import is_well_formed, refusal_hint, trim
+from tenure_cluster.raft.catching_up import CatchingUp
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.election import Election, Move
 from tenure_cluster.raft.engine import APPLY_SLICE_S, RaftBroken, Replica
@@ -66,6 +67,7 @@ class Consensus:
         self.offices = 0
         self.behind = False
         """There is more to apply than the last tick took."""
+        self.catching_up = CatchingUp()
         self._clock = clock
         self._options = options
         self._user = user
@@ -423,6 +425,7 @@ class Consensus:
             return
         if not self._heard_leader(peer, message.term):
             return
+        self.catching_up.heard(message.commit_index)
         replica, prev, prev_term = self.replica, message.prev_index, message.prev_term
         entries = [(command, prev + 1 + n, term) for n, (term, command) in enumerate(message.entries)]
         leader_commit = message.commit_index

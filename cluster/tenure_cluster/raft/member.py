@@ -438,6 +438,7 @@ class Raft:
             else {peer: replica.match_index(peer) for peer in consensus.members.others},
             connected=self._transport.linked(),
             quorum=now_s - contact_s < self._options.election_timeout_max_ms / 1000,
+            caught_up=consensus.catching_up.done(replica.applied_index, serving=consensus.serving),
             queued=self._pump.proposals.queued,
             snapshot_index=self._pump.snapshots.latest_index,
             journal_bytes=journal.stats.bytes,

@@ -20,7 +20,9 @@ from typing import Final
 from tenure_cluster.raft.codec import Malformed, pack, unpack
 from tenure_cluster.raft.log import Entry
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""1 is written as long as there are no members in it: programs that know only that would pass over them, and
+go on with those of their configuration."""
 HEADER_BYTES_MAX: Final = 64 << 20
 """Two entries and the members. Far above any entry, and below what could hurt."""
 CHUNK_BYTES_MAX: Final = 16 << 20
@@ -84,7 +86,8 @@ def encode_head(info: SnapshotInfo) -> bytes:
     header = pack((info.cluster_id, info.previous, info.last, info.members))
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a snapshot header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are possible")
-    return _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), zlib.crc32(header)) + header
+    version = FORMAT_VERSION if info.members else 1
+    return _PREFIX.pack(_MAGIC, version, len(header), zlib.crc32(header)) + header
 
 
 def encode_chunk(chunk: bytes) -> bytes:
@@ -134,7 +137,7 @@ class SnapshotParser:
         magic, version, length, self._header_crc = _PREFIX.unpack(piece)
         if magic != _MAGIC:
             raise self._damaged("it does not begin like a snapshot")
-        if version != FORMAT_VERSION:
+        if not 1 <= version <= FORMAT_VERSION:
             raise self._damaged(f"format version {version} is unknown, this is {FORMAT_VERSION}")
         if not 0 < length <= HEADER_BYTES_MAX:
             raise self._damaged(f"a header of {length} bytes is not possible")

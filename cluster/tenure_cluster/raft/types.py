@@ -99,6 +99,8 @@ class RaftStatus(msgspec.Struct, frozen=True, kw_only=True):
     quorum: bool
     """A leader: a majority has followed it within the maximum election timeout. Else: its leader has spoken
     within that time."""
+    caught_up: bool
+    """Has applied what was committed when this process first heard from a leader, or has led since."""
     queued: int
     snapshot_index: int
     journal_bytes: int

@@ -95,7 +95,7 @@ class ClusterView:
 
     def ready(self) -> Readiness:
         """Whether this node serves: a leader in office with a quorum, or a follower in contact with its
-        leader."""
+        leader, which has caught up with where the cluster was when it began."""
         if self.closing:
             return Readiness(ready=False, reason="the node is shutting down")
         status = self._raft.status()
@@ -108,4 +108,6 @@ class ClusterView:
             return Readiness(ready=False, reason="no leader is known")
         elif not status.quorum or status.leader_id not in status.connected:
             return Readiness(ready=False, reason="the node is out of contact with its leader")
+        elif not status.caught_up:
+            return Readiness(ready=False, reason="the node has not caught up with its leader yet")
         return Readiness(ready=True, reason="serving")

@@ -114,9 +114,11 @@ class ObservedReplica(Replica):
 
     def apply(self, index: int, commands: Sequence[tuple[int, bytes]]) -> Sequence[object]:
         machine = self._machine
-        results, events, each = [], [], []
+        asked, results, events, each = [], [], [], []
         for at_ms, data in commands:
-            applied = machine.apply(at_ms, decode(data))
+            command = decode(data)
+            applied = machine.apply(at_ms, command)
+            asked.append(command)
             results.append(applied.result)
             events += applied.events
             each.append(applied.events)
@@ -126,6 +128,8 @@ class ObservedReplica(Replica):
             self._observer.digest(index, self.digest())
         if events and self.on_events is not None:
             self.on_events(events)
+        if self.on_applied is not None:
+            self.on_applied(asked, results, events)
         return results
 
 

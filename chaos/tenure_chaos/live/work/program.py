@@ -53,9 +53,9 @@ class LiveProgram(Worker):
         with self._live.lock:
             return super().write_down(name, asked)
 
-    def any_key(self) -> str:
-        """Every so often others, so that a long run has keys whose histories can be searched."""
-        key, age = super().any_key(), int(self._live.now() / KEYS_LAST_S)
+    def key_now(self, key: str) -> str:
+        """Every so often another, so that a long run has keys whose histories can be searched."""
+        age = int(self._live.now() / KEYS_LAST_S)
         return f"{key}.{age}" if age else key
 
     def register(self, key: str) -> Register:

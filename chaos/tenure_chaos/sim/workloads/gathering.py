@@ -11,7 +11,7 @@ from tenure_chaos.sim.workloads.shared import close, open_session
 async def gather(program: Program) -> None:
     """Take two or three of the keys that all others want too."""
     rng = program.rng
-    keys = [f"k{number}" for number in range(max(3, program.world.options.keys))]
+    keys = [program.key_now(f"k{number}") for number in range(max(3, program.world.options.keys))]
     chosen = rng.sample(keys, rng.randint(2, 3))
     session = await open_session(program) if program.chance(0.3) else None
     wait_s = rng.choice((0.0, 5.0, 15.0, 40.0))

@@ -43,7 +43,7 @@ async def wait(program: Program) -> None:
     granted makes room soon.
     """
     rng = program.rng
-    key = "k0" if program.chance(0.7) else program.any_key()
+    key = program.key_now("k0") if program.chance(0.7) else program.any_key()
     acquiring = program.begin(acquire(program, key, wait_s=rng.choice((3.0, 10.0, 30.0))))
     if program.chance(0.3):
         await program.sleep(rng.choice((0.001, 0.02, 0.5, 5.0)) * rng.random())

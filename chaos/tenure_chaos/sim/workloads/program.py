@@ -108,7 +108,11 @@ class Program(Caller):
         return self.rng.random() < of
 
     def any_key(self) -> str:
-        return f"k{self.rng.randrange(self.world.options.keys)}"
+        return self.key_now(f"k{self.rng.randrange(self.world.options.keys)}")
+
+    def key_now(self, key: str) -> str:
+        """What all programs call a key at this time; here always the same."""
+        return key
 
     def any_ttl_ms(self) -> int:
         return self.rng.choice(self.world.options.ttl_ms)

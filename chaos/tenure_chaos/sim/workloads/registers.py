@@ -12,7 +12,7 @@ from tenure_chaos.sim.workloads.sessions import Handle
 
 async def use_register(program: Program) -> None:
     rng = program.rng
-    key = "k0" if program.chance(0.7) else program.any_key()
+    key = program.key_now("k0") if program.chance(0.7) else program.any_key()
     handle = await acquire(program, key, wait_s=rng.choice((0.0, 3.0, 20.0)))
     if handle is None:
         return
