@@ -24,7 +24,7 @@ from raw_http import HttpAnswer, NoAnswer, NotSent, fetch
 from tenure_chaos.live.ports import free_ports
 from tenure_chaos.live.process import NodeProcess, kill
 
-START_TIMEOUT_S: Final = 90.0
+START_TIMEOUT_S: Final = 120.0
 """How long a node, or a whole cluster, may take until it is ready."""
 
 STOP_TIMEOUT_S: Final = 15.0

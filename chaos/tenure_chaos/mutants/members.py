@@ -91,6 +91,19 @@ NOT_IN_THE_SNAPSHOT = Mutant(
     profiles.MEMBERS_WITH_MUCH_TO_LEARN,
 )
 
+NAME_GIVEN_AGAIN = Mutant(
+    "name of a removed member given again",
+    "a node may be added under the name of one that was removed, whose votes it has forgotten",
+    (
+        Edit(
+            f"{_CHANGES}:_not_this",
+            "if change.id in before.removed:",
+            "if change.id in before.removed and not before.members:",
+        ),
+    ),
+    profiles.MEMBERS_ALL_REPLACED,
+)
+
 MUTANTS = (
     TWO_CHANGES_AT_ONCE,
     NEW_LEADER_DOES_NOT_WAIT,
@@ -99,4 +112,5 @@ MUTANTS = (
     LEARNER_COUNTS,
     NOT_ROLLED_BACK,
     NOT_IN_THE_SNAPSHOT,
+    NAME_GIVEN_AGAIN,
 )

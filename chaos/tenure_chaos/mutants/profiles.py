@@ -178,3 +178,11 @@ MEMBERS_WITH_MUCH_TO_LEARN: Final = {
     "faults": "change members,kill one,slow link",
 }
 """New members that have far to go, over slow lines."""
+
+MEMBERS_ALL_REPLACED: Final = {
+    **_BUSY,
+    "work": "hold,look",
+    "spares": "6",
+    "faults": "replace all members,kill one",
+}
+"""Names that have gone, and are asked for again."""
