@@ -128,3 +128,12 @@ def test_the_disk_of_a_node_that_has_gone_is_held_against_what_was_written_down(
     never = replace(node, directory=tmp_path / "never")
     (tmp_path / "never/data").mkdir(parents=True)
     assert compare_gone([never], seen) == []
+
+
+async def test_nodes_may_go_while_all_are_asked_where_they_stand(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path, nodes=3, sockets=tmp_path)
+    asked = asyncio.ensure_future(cluster.states())
+    await asyncio.sleep(0)
+    cluster.leave(cluster.nodes["n2"])
+    assert await asked == {"n1": None, "n2": None, "n3": None}
+    assert await cluster.states() == {"n1": None, "n3": None}

@@ -287,8 +287,9 @@ class LiveCluster:
         return said
 
     async def states(self) -> dict[str, dict[str, Any] | None]:
-        found = await asyncio.gather(*(self.state(node) for node in self.nodes.values()))
-        return dict(zip(self.nodes, found, strict=True))
+        nodes = list(self.nodes.values())  # some may come or go meanwhile
+        found = await asyncio.gather(*(self.state(node) for node in nodes))
+        return {node.name: state for node, state in zip(nodes, found, strict=True)}
 
     async def leader(self) -> LiveNode | None:
         """The node that leads by its own word, in the greatest term that anybody reports."""
@@ -298,7 +299,7 @@ class LiveCluster:
             return None
         name = max(leading, key=lambda name: states[name]["term"])
         newest = max(state["term"] for state in states.values())
-        return self.nodes[name] if states[name]["term"] == newest else None
+        return self.nodes.get(name) if states[name]["term"] == newest else None
 
     async def wait_until_serving(self, timeout_s: float = START_TIMEOUT_S) -> LiveNode:
         """A leader that all nodes can be asked about. Raises TimeoutError, or what a dead node said last."""
