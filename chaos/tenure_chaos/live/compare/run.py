@@ -123,12 +123,14 @@ class Probe:
 
     def __init__(self, system: str, routes: dict[str, str]) -> None:
         self.granted_at: list[float] = []
+        self._closing = False
         self._lock = lock_of(system, routes, TTL_S)
         self._working = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
         number = 0
-        while True:
+        # Cancelling alone is not enough: aiohttp loses a cancellation that comes as an attempt times out.
+        while not self._closing:
             number += 1
             with contextlib.suppress(LockFailed):
                 held = await self._lock.acquire(f"probe/{number}", PATIENCE_S)
@@ -143,6 +145,7 @@ class Probe:
         return max((b - a for a, b in pairwise(times)), default=until - since)
 
     async def close(self) -> None:
+        self._closing = True
         self._working.cancel()
         await asyncio.gather(self._working, return_exceptions=True)
         await self._lock.close()
