@@ -3,6 +3,7 @@ and not answered."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import random
@@ -178,21 +179,25 @@ class Http:
             headers["Authorization"] = f"Bearer {credential}"
         headers.update(trace_headers(attempt.operation))
         try:
-            async with session.request(
-                attempt.method,
-                # Already encoded: yarl must not resolve dots or unescape slashes, a key may hold both.
-                URL(attempt.url + attempt.target, encoded=True),
-                data=attempt.body,
-                headers=headers,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(
-                    total=attempt.timeout_s,
-                    sock_connect=CONNECT_TIMEOUT_S,
-                    # Above it, aiohttp would round the end up to a whole second.
-                    ceil_threshold=math.inf,
-                ),
-                trace_request_ctx=progress,
-            ) as response:
+            # aiohttp's own timeout would lose a cancellation that comes in the same turn as it.
+            async with (
+                asyncio.timeout(attempt.timeout_s),
+                session.request(
+                    attempt.method,
+                    # Already encoded: yarl must not resolve dots or unescape slashes, a key may hold both.
+                    URL(attempt.url + attempt.target, encoded=True),
+                    data=attempt.body,
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(
+                        total=None,
+                        sock_connect=CONNECT_TIMEOUT_S,
+                        # Above it, aiohttp would round the end up to a whole second.
+                        ceil_threshold=math.inf,
+                    ),
+                    trace_request_ctx=progress,
+                ) as response,
+            ):
                 return response.status, response.headers, await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent(_words(error)) from error
