@@ -360,6 +360,21 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
             Server(url, timeout_s=0.3).version()
 
 
+async def test_a_server_that_says_that_it_hangs_is_taken_at_its_word() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"<html><head><title>Timeout</title></head><body><h1>Timeout</h1></body></html>"
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with pytest.raises(ServerStuck, match="itself says that it takes too long"):
+            await asyncio.to_thread(Server(url).version)
+
+
 def test_the_real_server_can_be_named_by_its_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serving: Serving
 ) -> None:

@@ -218,6 +218,9 @@ class Server:
             raise ServerStuck(f"{what}: no answer within {self._timeout_s:g} s") from error
         except requests.RequestException as error:
             raise ProxyError(f"{what}: {error}") from error
+        if answer.status_code == 503 and b"<title>Timeout</title>" in answer.content:
+            # Its own handler was waited for in vain, by its front, a little before we would have given up.
+            raise ServerStuck(f"{what}: the server itself says that it takes too long")
         if answer.status_code >= 300:
             raise ProxyError(f"{what}: {answer.status_code} {_words(answer.content)}")
         return answer
