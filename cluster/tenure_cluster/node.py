@@ -35,8 +35,8 @@ from tenure_cluster.auth.tls import Files, NodeTls
 from tenure_cluster.collector import Collector
 from tenure_cluster.config import Config, is_loopback, split_address
 from tenure_cluster.first_administrator import FirstAdministrator
-from tenure_cluster.joining import take_over_origin
 from tenure_cluster.http_limits import hosts, http_limits
+from tenure_cluster.joining import take_over_origin
 from tenure_cluster.lease.snapshot import SnapshotDamaged as StateDamaged
 from tenure_cluster.observe.request_log import RequestLog
 from tenure_cluster.observing import Observing
