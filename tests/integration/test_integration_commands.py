@@ -182,6 +182,23 @@ def test_the_commands_of_the_page_on_tls(tmp_path: Path, ports: dict[int, int]) 
     page.leave({})
 
 
+def test_the_commands_of_the_page_on_members(bench: Bench) -> None:
+    page = Page("cluster/MEMBERSHIP.md")
+    told = bench.run(page.take("tenure members list"))
+    assert {"n1", "n2", "n3"} <= {line.split()[0] for line in told.splitlines()}
+    bench.run(page.take("tenure transfer n3"))
+    changes = "needs nodes to add and to lose; tests/deploy/test_deploy_members.py does it by these commands"
+    page.leave(
+        {
+            **{f"tenure members {what} ": changes for what in ("add", "replace", "remove")},
+            "tenure members move ": "needs a machine that moves; the call behind it is tested in tests/raft",
+            "cluster_id = ": "lines of a configuration",
+            "node_id = ": "lines of a configuration",
+            "join = ": "lines of a configuration",
+        }
+    )
+
+
 def test_a_command_that_nobody_runs_would_be_noticed() -> None:
     page = Page("deploy/RUNBOOK.md")
     page.left.append("tenure dance")
