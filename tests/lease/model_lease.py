@@ -25,12 +25,15 @@ class Model(Pools):
     handover and parking in Passing, resizing in Pools."""
 
     def step(self, at_ms: int, command: Row) -> tuple[Row, list[Row]]:
-        """Apply one command at a stamp; the answer, and the events in order."""
+        """Apply one command at a stamp; the answer, and the events in order. What is over is forgotten once a
+        stamp, before the first command that has it."""
+        moved = at_ms > self.time
         self.time = max(self.time, at_ms)
         self.wall = command["wall_ms"]
         self.events = []
         self.grants_left = self.bounds["grants"]
-        self.forget()
+        if moved:
+            self.forget()
         return getattr(self, command["op"])(command), self.events
 
     def no_session(self, tenant: str, session_id: str) -> Row | None:

@@ -21,8 +21,8 @@ WALL_CLOCK_IN_APPLY = Mutant(
         ),
         Edit(
             "tenure_cluster.lease.machine:LeaseMachine.apply",
-            "if at_ms > table.time_ms:",
-            "at_ms = local_ms()\n    if at_ms > table.time_ms:",
+            "moved = at_ms > table.time_ms",
+            "at_ms = local_ms()\n    moved = at_ms > table.time_ms",
         ),
     ),
 )
