@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from load import percentile
+from program import run_bench
 from streams import Answers, Holds, Stream, acquire_many, metrics_of, streams_to
-from targets import LiveNode, TenureTarget, fetch, install_uvloop, until
+from targets import LiveNode, TenureTarget, fetch, until
 
 QUIET_S = 17.0
 """Before the storm, so that the gauge of the loop has forgotten what was before, with a second to spare."""
@@ -295,14 +296,5 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    options = parse()
-    print(f"loop of the generator: {install_uvloop()}")
-    figures = asyncio.run(run(options))
-    print(report(figures))
-    if options.json:
-        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_bench(parse(), run, report)

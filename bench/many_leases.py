@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from load import Crowd, percentile
+from program import run_bench
 from streams import Holds, Stream, acquire_many, metrics_of, streams_to
-from targets import LiveNode, NoAnswer, NotSent, Pair, TenureTarget, fetch, install_uvloop, until
+from targets import LiveNode, NoAnswer, NotSent, Pair, TenureTarget, fetch, until
 
 TTL_MS = 6 * 3_600_000
 """Of the leases that are held: longer than any run."""
@@ -316,14 +317,5 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    options = parse()
-    print(f"loop of the generator: {install_uvloop()}")
-    figures = asyncio.run(run(options))
-    print(report(figures))
-    if options.json:
-        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_bench(parse(), run, report)

@@ -28,8 +28,9 @@ import aiohttp
 from expiry_storm import Renewers
 from guarded_cluster import GuardedCluster
 from load import percentile
+from program import run_bench
 from streams import streams_to
-from targets import HttpConnection, LiveNode, install_uvloop
+from targets import HttpConnection, LiveNode
 
 BURST_S = 2.0
 """What a tenant may do at once, in seconds of its rate: see service/quotas.py."""
@@ -299,14 +300,5 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    options = parse()
-    print(f"loop of the generator: {install_uvloop()}")
-    figures = asyncio.run(run(options))
-    print(report(figures))
-    if options.json:
-        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_bench(parse(), run, report)
