@@ -4,7 +4,7 @@
 All nodes of a world share the table of points, so each armed point asks whose code has come there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from tenure_chaos.sim.loop import CURRENT
@@ -52,8 +52,12 @@ OPERATIONS: Final = ("create", "open", "spend", "synced", "rename", "remove")
 class CrashAtOperation:
     """Ends a node right before the ``nth`` operation of its disk from now on, whoever does it."""
 
-    def __init__(self, node: SimNode, nth: int, crash: Callable[[], None]) -> None:
+    def __init__(
+        self, node: SimNode, nth: int, crash: Callable[[], None], counts: Collection[str] = OPERATIONS
+    ) -> None:
+        """``counts``: the operations that are counted."""
         self.left = nth
+        self._counts = counts
         self.at = ""
         """The operation before which the node has ended; empty as long as it has not."""
         self._disk = node.disk
@@ -65,7 +69,7 @@ class CrashAtOperation:
         operation = getattr(self._disk, name)
 
         def counted(*args: Any) -> Any:
-            self.left -= 1
+            self.left -= name in self._counts
             if self.left == 0:
                 self.at = name
                 self._unwrap()

@@ -16,6 +16,12 @@ SNAPSHOT_POINTS: Final = tuple(point for point in POINTS if point.startswith("sn
 SEGMENT_POINTS: Final = tuple(point for point in POINTS if "segment" in point)
 """Come to only when a segment of the journal is nearly full."""
 
+SELDOM: Final = ("rename", "remove")
+"""Operations of a disk that hardly anything asks for but a snapshot that is finished."""
+
+SELDOM_WITHIN: Final = 6
+"""Where as few operations would be counted beside a snapshot, one of the seldom ones is waited for."""
+
 WITHIN_S: Final = 6.0
 SEGMENT_WITHIN_S: Final = 25.0
 """How long the moment is waited for."""
@@ -157,10 +163,13 @@ class CrashAtOperation(_CrashOnTheWay):
         if crashes.CrashAtOperation.armed(self.node):
             return False
         nth = 1 + int(self.rng.expovariate(1.0 / self.rng.choice((3, 20))))
-        self.where = f"disk operation {nth}"
-        self.armed = crashes.CrashAtOperation(self.node, nth, self.now)
+        counts = crashes.OPERATIONS
         if self.rng.random() < 0.3:
             self.node.snapshot_soon()
+            if nth <= SELDOM_WITHIN:
+                nth, counts = 1, (SELDOM[nth % 2],)
+        self.where = f"disk operation {nth} of {', '.join(counts)}"
+        self.armed = crashes.CrashAtOperation(self.node, nth, self.now, counts)
         return True
 
     def disarm(self) -> None:
