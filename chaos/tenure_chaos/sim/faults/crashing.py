@@ -163,7 +163,7 @@ class CrashAtOperation(_CrashOnTheWay):
         if crashes.CrashAtOperation.armed(self.node):
             return False
         nth = 1 + int(self.rng.expovariate(1.0 / self.rng.choice((3, 20))))
-        counts = crashes.OPERATIONS
+        counts: tuple[str, ...] = crashes.OPERATIONS
         if self.rng.random() < 0.3:
             self.node.snapshot_soon()
             if nth <= SELDOM_WITHIN:
