@@ -35,6 +35,8 @@ class Observer:
 
     def __init__(self, path: Path, node: str, incarnation: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        # A process that was killed in the midst of a record must not have this one's read as its end.
+        os.ftruncate(self._file, _whole(path.read_bytes()))
         self._raft: Raft | None = None
         self._term = 0
         self._said: tuple[object, ...] = ()
@@ -131,6 +133,17 @@ class ObservedReplica(Replica):
         if self.on_applied is not None:
             self.on_applied(asked, results, events)
         return results
+
+
+def _whole(data: bytes) -> int:
+    """How many of the bytes are whole records."""
+    place = 0
+    while place + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, place)
+        if place + _LENGTH.size + length > len(data):
+            break
+        place += _LENGTH.size + length
+    return place
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
