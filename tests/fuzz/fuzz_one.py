@@ -6,7 +6,7 @@ The runner (fuzz_run.py) starts it, as libFuzzer ends the process in which it ra
 import sys
 from typing import Any
 
-import atheris  # type: ignore[import-not-found,unused-ignore]
+import atheris
 
 with atheris.instrument_imports(include=["tenure_cluster"]):
     from fuzz_targets import target

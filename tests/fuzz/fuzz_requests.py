@@ -1,13 +1,13 @@
 """What clients send: frames of a stream, bodies of calls in both formats, and request targets."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from fuzz_examples import examples
 from fuzz_kit import NESTED, PACKED_WORDS, Bytes, Target
 
 from tenure_cluster.api import batch, problems, stream_frames, target
-from tenure_cluster.api.codec import ENCODE, Decoders
+from tenure_cluster.api.codec import ENCODE, Decoders, Format
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX, OPS_PER_BATCH_MAX, QUERY_FIELDS_MAX
 from tenure_cluster.api.routes import ROUTES
 from tenure_cluster.service.errors import Problem
@@ -98,20 +98,29 @@ def check_target(data: bytes) -> bool:
     return not isinstance(decoded, Problem)
 
 
+_FORMS: Final[tuple[Format, ...]] = ("msgpack", "json")
+
+
 def stream_seeds() -> list[bytes]:
-    every = [(operation, request) for operation, shape in OPERATIONS.items() for request in examples(shape)]
-    alone = [stream_frames.encode([(1, operation, request)]) for operation, request in every]  # type: ignore[list-item]
-    frame = stream_frames.encode([(n, *asked) for n, asked in enumerate(every, 1)])  # type: ignore[misc]
-    others = [[(1, "watch", {"keys": ["k"]})], [(2, "unwatch", {"watch": 1})], [(3, "nothing", {})]]
-    return [*alone, frame, *(stream_frames.encode(other) for other in others)]  # type: ignore[arg-type]
+    every: list[tuple[Any, Any]] = [
+        (operation, request) for operation, shape in OPERATIONS.items() for request in examples(shape)
+    ]
+    alone = [stream_frames.encode([(1, operation, request)]) for operation, request in every]
+    frame = stream_frames.encode([(n, *asked) for n, asked in enumerate(every, 1)])
+    others: list[Any] = [
+        [(1, "watch", {"keys": ["k"]})],
+        [(2, "unwatch", {"watch": 1})],
+        [(3, "nothing", {})],
+    ]
+    return [*alone, frame, *(stream_frames.encode(other) for other in others)]
 
 
 def body_seeds() -> list[bytes]:
     found = []
     for which, shape in enumerate(_TYPES):
         for request in examples(shape):
-            for form, name in enumerate(("msgpack", "json")):
-                found.append(bytes((which, form)) + ENCODE[name](request))  # type: ignore[index]
+            for form, name in enumerate(_FORMS):
+                found.append(bytes((which, form)) + ENCODE[name](request))
     return found
 
 

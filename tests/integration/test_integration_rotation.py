@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 import pytest
@@ -44,8 +45,10 @@ class Relayed(TlsCluster):
             self.relays[node_id] = await self._stack.enter_async_context(relay)
         return await super().__aenter__()
 
-    async def __aexit__(self, *error: object) -> None:
-        await super().__aexit__(*error)  # type: ignore[arg-type]
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
         await self._stack.aclose()
 
     def write_config(self, node: LiveNode, **top: str) -> None:
@@ -212,7 +215,7 @@ async def test_certificates_authority_and_credential_change_under_load_and_nothi
         admin = tenure.connect(cluster.urls, credential=cluster.root, ca_file=ca_file, timeout=30.0)
         async with admin:
             rights = ["acquire", "commit", "observe"]
-            made = await admin.create_credential("worker", rights=rights)  # type: ignore[arg-type]
+            made = await admin.create_credential("worker", rights=rights)
             put(credential, made.bearer)
             load = Load(cluster, ca_file, credential)
             async with loaded(load):

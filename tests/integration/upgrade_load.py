@@ -113,7 +113,7 @@ class Load:
         for turn in range(sys.maxsize):
             if self._ending:
                 return
-            key = f"{self._prefix}/work/{turn % 2}"
+            key = f"{self._prefix}/shared/{turn % 2}"
             try:
                 grant = await self._client.acquire(key, owner=f"worker-{number}", ttl=TTL_S, wait=WAIT_S)
                 self._granted[key, grant.token] = f"worker-{number}"

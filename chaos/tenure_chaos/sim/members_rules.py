@@ -68,6 +68,10 @@ class MembersRules:
     @property
     def first(self) -> Membership:
         """The members before any entry."""
+        return self._know_first()
+
+    def _know_first(self) -> Membership:
+        """To be done before any entry counts: the world's members are others then."""
         if self._first is None:
             self._first = bootstrap(self._rules.world.nodes)
         return self._first
@@ -129,7 +133,7 @@ class MembersRules:
         """An entry is committed; perhaps it is one about members."""
         membership = decode_members(command)
         if membership is not None:
-            self.first  # noqa: B018 -- known from before any of them counts
+            self._know_first()
             self._last = membership
             self._rules.world.members_committed(membership)
 
