@@ -20,20 +20,26 @@ async def _ready_before_it_has(stage: Stage, node: SimNode, index: int) -> list[
     return early
 
 
+async def _comes_back(stage: Stage) -> SimNode:
+    """A follower that was down while much was written; it is not ready before it has that."""
+    leader = await stage.start()
+    behind = stage.others(leader)[0]
+    stage.kill(behind)
+    held = await stage.actor("A").acquire("k", ttl_ms=600_000)
+    for number in range(WRITES):
+        await held.commit(f"{number}-{'x' * 1_000}")
+    assert leader.raft is not None
+    index = leader.raft.status().commit_index
+    stage.restart(behind)
+    assert await _ready_before_it_has(stage, behind, index) == []
+    return behind
+
+
 def test_a_node_that_starts_is_not_ready_before_it_has_caught_up() -> None:
     """By its log, piece by piece, over lines that take their time."""
 
     async def story(stage: Stage) -> None:
-        leader = await stage.start()
-        behind = stage.others(leader)[0]
-        stage.kill(behind)
-        held = await stage.actor("A").acquire("k", ttl_ms=600_000)
-        for number in range(WRITES):
-            await held.commit(f"{number}-{'x' * 1_000}")
-        assert leader.raft is not None
-        index = leader.raft.status().commit_index
-        stage.restart(behind)
-        assert await _ready_before_it_has(stage, behind, index) == []
+        behind = await _comes_back(stage)
         await stage.until(lambda: behind.service is not None and behind.service.ready(), "it is ready")
 
     play(story, link_delay_s=(0.02, 0.05))
@@ -41,16 +47,7 @@ def test_a_node_that_starts_is_not_ready_before_it_has_caught_up() -> None:
 
 def test_a_node_that_gets_a_snapshot_is_not_ready_before_it_has_it_and_what_followed() -> None:
     async def story(stage: Stage) -> None:
-        leader = await stage.start()
-        behind = stage.others(leader)[0]
-        stage.kill(behind)
-        held = await stage.actor("A").acquire("k", ttl_ms=600_000)
-        for number in range(WRITES):
-            await held.commit(f"{number}-{'x' * 1_000}")
-        assert leader.raft is not None
-        index = leader.raft.status().commit_index
-        stage.restart(behind)
-        assert await _ready_before_it_has(stage, behind, index) == []
+        behind = await _comes_back(stage)
         assert stage.world.counts["snapshot installed"] > 0
         await stage.until(lambda: behind.service is not None and behind.service.ready(), "it is ready")
 
