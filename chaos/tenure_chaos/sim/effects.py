@@ -167,6 +167,9 @@ _MARKS: dict[str, Callable[[Effect], bool]] = {
     "writer granted by the last reader": lambda effect: _follows(effect, "released", "shared", "exclusive"),
     "readers granted by a writer": lambda effect: _follows(effect, "released", "exclusive", "shared"),
     "slot handed on": lambda effect: _follows(effect, "released", "permit", "permit"),
+    "slot handed over": lambda effect: _count(effect, "handed_over", "permit") > 0,
+    "slot parked": lambda effect: _count(effect, "parked", "permit") > 0,
+    "slot taken up again": lambda effect: _count(effect, "unparked", "permit") > 0,
     "slot granted by a resize": lambda effect: effect.result == "Resized" and _has(effect, "granted"),
     "permits out beyond the slots of a resized pool": lambda effect: (
         effect.result == "Resized" and effect.result_fields["holders"] > effect.result_fields["slots"]

@@ -5,6 +5,7 @@ from typing import Any
 from tenure import _requests
 from tenure_chaos.sim.workloads.acquiring import acquire
 from tenure_chaos.sim.workloads.committing import commit
+from tenure_chaos.sim.workloads.crowding import POOL, slots_of
 from tenure_chaos.sim.workloads.program import Program
 from tenure_chaos.sim.workloads.sessions import Handle, Session
 from tenure_chaos.sim.workloads.shared import close, open_session
@@ -14,6 +15,13 @@ LIMITS_MS = (1_000, 2_000, 5_000, 15_000)
 PROGRESS_MS = (1_000, 1_500, 3_000)
 
 ASKED_AGAIN = 3
+
+
+def _any_place(program: Program) -> tuple[str, dict[str, Any]]:
+    """A key, or sometimes the pool, and the fields of an acquire there."""
+    if program.chance(0.2):
+        return POOL, {"mode": "permit", "slots": slots_of(program, POOL), "owner": program.new_id("-as")}
+    return program.any_key(), {}
 
 
 async def pass_on(program: Program) -> None:
@@ -28,20 +36,22 @@ async def pass_on(program: Program) -> None:
         return
     if own is not None:
         own.keep()
-    handle = await acquire(program, program.any_key(), wait_s=rng.choice((0.0, 3.0, 10.0)))
+    key, fields = _any_place(program)
+    handle = await acquire(program, key, wait_s=rng.choice((0.0, 3.0, 10.0)), **fields)
     if handle is not None:
         if program.chance(0.5):
             await commit(program, handle)
-        await _hand_over(program, handle, to)
+        await _hand_over(program, handle, to, fields)
     if own is not None:
         own.stop_keeping()
         await close(program, own)
 
 
-async def _hand_over(program: Program, handle: Handle, to: Session) -> None:
+async def _hand_over(program: Program, handle: Handle, to: Session, fields: dict[str, Any]) -> None:
     own, awaited = to.program is program, None
     if own and program.chance(0.3):
-        waiting = acquire(program, handle.key, wait_s=5.0, session=to, owner=program.new_id("-as"))
+        asked_for = {**fields, "owner": program.new_id("-as")}
+        waiting = acquire(program, handle.key, wait_s=5.0, session=to, **asked_for)
         awaited = program.begin(waiting)
         await program.sleep(program.rng.choice((0.0, 0.05, 0.5)))
     handle.give_away("handed over")
@@ -62,7 +72,7 @@ async def _hand_over(program: Program, handle: Handle, to: Session) -> None:
         given = to.handle(answer["lease"], sent_at)
     else:
         # Perhaps it was handed over all the same: then the session has it.
-        given = await acquire(program, handle.key, session=to)
+        given = await acquire(program, handle.key, session=to, **fields)
     if given is not None:
         await _use(program, given)
 
@@ -70,10 +80,11 @@ async def _hand_over(program: Program, handle: Handle, to: Session) -> None:
 async def rest(program: Program) -> None:
     """Park a lease, and take it up again before its limit, or a little late, or never."""
     rng = program.rng
+    key, where = _any_place(program)
     fields: dict[str, Any] = {"progress_ms": rng.choice(PROGRESS_MS)} if program.chance(0.2) else {}
     if program.chance(0.1):
         fields["grace_ms"] = 1_500
-    handle = await acquire(program, program.any_key(), wait_s=rng.choice((0.0, 3.0, 10.0)), **fields)
+    handle = await acquire(program, key, wait_s=rng.choice((0.0, 3.0, 10.0)), **where, **fields)
     if handle is None:
         return
     if program.chance(0.5):
