@@ -39,6 +39,9 @@ class Recorder:
     def on_linked(self, peer: str, up: bool) -> None:
         self.links.append((peer, up))
 
+    def on_heard_anew(self, peer: str, epoch: int) -> None:
+        assert epoch > 0
+
     def on_gone(self, peer: str) -> None:
         self.gone.append(peer)
 

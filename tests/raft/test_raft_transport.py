@@ -26,6 +26,7 @@ class Recorder:
         self.payloads: list[tuple[str, int, bytes]] = []
         self.links: list[tuple[str, bool]] = []
         self.gone: list[str] = []
+        self.heard_anew: list[tuple[str, int]] = []
 
     def on_consensus(self, peer: str, message: wire.Consensus, size: int) -> None:
         self.consensus.append((peer, message))
@@ -35,6 +36,9 @@ class Recorder:
 
     def on_linked(self, peer: str, up: bool) -> None:
         self.links.append((peer, up))
+
+    def on_heard_anew(self, peer: str, epoch: int) -> None:
+        self.heard_anew.append((peer, epoch))
 
     def on_gone(self, peer: str) -> None:
         self.gone.append(peer)
@@ -230,16 +234,51 @@ async def test_a_caller_that_says_nothing_is_not_kept(monkeypatch: pytest.Monkey
         assert not end.transport.accepted
 
 
-async def test_callers_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_beyond_the_limit_who_has_said_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "ACCEPTED_MAX", 2)
     async with one_end() as end, call(end) as first, call(end) as second:
         first.send(hello())
         assert isinstance(await first.answer(), wire.Welcome)
         await eventually(lambda: len(end.transport.accepted) == 2)
         async with call(end) as third:
-            assert await third.is_closed()
-        second.send(hello(epoch=2))
-        assert isinstance(await second.answer(), wire.Welcome)
+            assert await second.is_closed()
+            assert len(end.transport.accepted) == 2
+            third.send(hello(epoch=2))
+            assert isinstance(await third.answer(), wire.Welcome)
+
+
+async def test_beyond_the_limit_nobody_who_has_greeted_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "ACCEPTED_MAX", 1)
+    async with one_end() as end, call(end) as first:
+        first.send(hello(), frame(wire.Vote(1)))
+        assert isinstance(await first.answer(), wire.Welcome)
+        async with call(end) as second:
+            assert await second.is_closed()
+        first.send(frame(wire.Vote(2)))
+        await eventually(lambda: len(end.told.consensus) == 2)
+
+
+async def test_silent_callers_keep_no_peer_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than there may be, and they come again as soon as they are turned away."""
+    monkeypatch.setattr(transport_module, "ACCEPTED_MAX", 32)
+    async with one_end() as end:
+
+        async def press() -> None:
+            while True:
+                with contextlib.suppress(ConnectionError):
+                    async with call(end) as caller:
+                        await caller.reader.read()
+
+        loop = asyncio.get_running_loop()
+        pressing = [loop.create_task(press()) for _ in range(40)]
+        await eventually(lambda: len(end.transport.accepted) == 32)
+        async with call(end) as peer:
+            peer.send(hello())
+            assert isinstance(await peer.answer(), wire.Welcome)
+            assert len(end.transport.accepted) == 32
+        for task in pressing:
+            task.cancel()
+        await asyncio.gather(*pressing, return_exceptions=True)
 
 
 # -- what is read
@@ -285,6 +324,7 @@ async def test_nothing_is_read_of_a_connection_that_was_replaced() -> None:
         await eventually(lambda: len(end.told.consensus) == 2)
         assert await old.is_closed()
         assert [message for _, message in end.told.consensus] == [wire.Vote(1), wire.Vote(3)]
+        assert end.told.heard_anew == [("n2", 1), ("n2", 2)]
         assert end.told.gone == [], "a replaced connection is not a lost peer"
 
 

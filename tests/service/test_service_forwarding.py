@@ -306,6 +306,25 @@ async def test_a_broken_link_ends_a_question_at_once(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - started < 2.5
 
 
+async def test_a_new_connection_of_the_leader_ends_a_question_whose_answer_may_be_lost(
+    tmp_path: Path,
+) -> None:
+    """Nothing needs to come over it."""
+    async with cluster(tmp_path, 3) as running:
+        leader, node = await running.leader(), await running.follower()
+        await acquired(node, "k")
+        line = running.links[leader.node_id, node.node_id]
+        line.clog()
+        asked = asking(node, "break", key="k", reason="x")
+        await until(lambda: len(node.service.forwarding) == 1, "the question")
+        await until(lambda: not leader.replica.table.holders(TENANT, "k"), "its execution")
+        line.cut()
+        line.heal()
+        started = asyncio.get_running_loop().time()
+        assert (await refused(asked)).code == "outcome_unknown"
+        assert asyncio.get_running_loop().time() - started < 2.5
+
+
 async def test_without_a_leader_a_call_waits_a_little_and_is_refused_as_not_executed(tmp_path: Path) -> None:
     calls = Calls(timeout_ms=2_000, leader_wait_ms=300)
     async with cluster(tmp_path, 3, calls=calls) as running:

@@ -73,6 +73,8 @@ class Raft:
             raise ValueError(f"node {node_id!r} is not among the members {sorted(members)}")
         self.on_peer_message: Callable[[str, int, bytes], None] | None = None
         self.on_link: Callable[[str, bool], None] | None = None
+        self.on_heard_anew: Callable[[str, int], None] | None = None
+        """Told by which connection a peer sends from now on."""
         self.on_role: Callable[[Role, str | None, int], None] | None = None
         self.on_sync: Callable[[float], None] | None = None
         """Told how many seconds each sync of the journal took."""

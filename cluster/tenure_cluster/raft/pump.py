@@ -74,6 +74,7 @@ class Listener(Protocol):
 
     on_peer_message: Callable[[str, int, bytes], None] | None
     on_link: Callable[[str, bool], None] | None
+    on_heard_anew: Callable[[str, int], None] | None
     on_role: Callable[[Role, str | None, int], None] | None
     on_sync: Callable[[float], None] | None
     on_snapshot: Callable[[SnapshotNews], None] | None
@@ -501,6 +502,10 @@ class Pump:
     def on_payload(self, peer: str, epoch: int, body: bytes) -> None:
         if self._listener.on_peer_message is not None and not self.stopped:
             self.tell(self._listener.on_peer_message, peer, epoch, body)
+
+    def on_heard_anew(self, peer: str, epoch: int) -> None:
+        if self._listener.on_heard_anew is not None and not self.stopped:
+            self.tell(self._listener.on_heard_anew, peer, epoch)
 
     def on_removed(self, peer: str, why: str) -> None:
         """A peer will not have this node: it is no member any more, by an entry that is committed there."""

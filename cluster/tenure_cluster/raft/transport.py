@@ -70,6 +70,9 @@ class TransportUser(Protocol):
     def on_linked(self, peer: str, up: bool) -> None:
         """The connection that this node dialled, on which it sends."""
 
+    def on_heard_anew(self, peer: str, epoch: int) -> None:
+        """A peer sends over a new connection from now on. Nothing more comes over the one before."""
+
     def on_removed(self, peer: str, why: str) -> None:
         """A peer refuses links of this node, since it has been removed from the cluster."""
 
@@ -147,7 +150,7 @@ class Transport:
         host, port = self._listen
         loop = asyncio.get_running_loop()
         if self._tls is None:
-            self._server = await loop.create_server(lambda: Accepted(self), host, port)
+            self._server = await loop.create_server(lambda: Accepted(self), host, port, backlog=ACCEPTED_MAX)
         else:
             self._server = TlsListener(
                 lambda: Accepted(self),
@@ -414,9 +417,16 @@ class Transport:
     # -- accepting
 
     def admits(self, connection: Accepted) -> bool:
-        """L7: strangers cannot take all the descriptors of the process."""
-        if self._stopped or len(self.accepted) >= ACCEPTED_MAX:
+        """L7: strangers cannot take all the descriptors of the process, nor the place of a member: who has
+        not greeted for longest makes room."""
+        if self._stopped:
             return False
+        if len(self.accepted) >= ACCEPTED_MAX:
+            silent = next((each for each in self.accepted if each.greeting is None), None)
+            if silent is None:
+                return False
+            del self.accepted[silent]
+            silent.fail("made room for another, having said nothing: too many connections")
         self.accepted[connection] = None
         return True
 
@@ -480,22 +490,23 @@ class Transport:
             logger.warning("connection from %s refused: %s (said once for each address)", address, why)
 
     def welcomed(self, connection: Accepted) -> None:
-        assert connection.greeting is not None
-        peer = connection.greeting.node_id
-        self._note_life(connection, connection.greeting)
-        old = self._inbound.get(peer)
         greeting = connection.greeting
+        assert greeting is not None
+        peer = greeting.node_id
+        self._note_life(connection, greeting)
+        old = self._inbound.get(peer)
         self.told_members(peer, greeting.members, greeting.members_index)
         where = _where_it_says(greeting)
         if peer not in self._peers and where is not None:
-            self._guests[peer] = connection.greeting
+            self._guests[peer] = greeting
             self._set_peers({**self._peers, peer: where})
         self._inbound[peer] = connection
-        self._greetings[peer] = connection.greeting
+        self._greetings[peer] = greeting
         if old is not None:
             old.abort()
         if self._paused and connection.transport is not None:
             connection.transport.pause_reading()
+        self.user.on_heard_anew(peer, greeting.epoch)
         if peer not in self._links and peer in self._wake:
             self._wake[peer].set()
 

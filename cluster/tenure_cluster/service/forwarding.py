@@ -155,11 +155,7 @@ class Forwarding:
 
     def on_peer_message(self, peer: str, epoch: int, payload: bytes) -> None:
         """Take a message of another node's service, which came over its connection `epoch`."""
-        if self._epochs.get(peer) != epoch:
-            if peer in self._epochs:
-                self._connection_replaced(peer)
-            self._epochs[peer] = epoch
-            self._asked_up_to.pop(peer, None)
+        self.on_heard_anew(peer, epoch)
         try:
             message = peer_messages.decode(payload)
             if isinstance(message, Asked):
@@ -182,11 +178,16 @@ class Forwarding:
             self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
             self._drop_polls(peer)
 
-    def _connection_replaced(self, peer: str) -> None:
-        # Answers to what was asked before may have been lost with the old connection, and so may polls'
-        # hearers.
-        self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
-        self._drop_polls(peer)
+    def on_heard_anew(self, peer: str, epoch: int) -> None:
+        """`peer` sends over its connection `epoch`. Answers to what was asked before may have been lost with
+        the one before that, and so may polls' hearers."""
+        if self._epochs.get(peer) == epoch:
+            return
+        if peer in self._epochs:
+            self._end(lambda question: question.peer == peer, NoAnswer.UNKNOWN)
+            self._drop_polls(peer)
+        self._epochs[peer] = epoch
+        self._asked_up_to.pop(peer, None)
 
     def _drop_polls(self, peer: str) -> None:
         """Nobody is within reach behind this peer's polls, so nothing is claimed for them."""

@@ -121,6 +121,7 @@ class LeaseService:
         replica.on_restored = self._on_restored
         raft.on_role = self.leadership.on_role
         raft.on_link = self.forwarding.on_link
+        raft.on_heard_anew = self.forwarding.on_heard_anew
         raft.on_peer_message = self.forwarding.on_peer_message
 
     def start(self) -> None:
