@@ -3,8 +3,9 @@
 import ipaddress
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as host and port. Raises ValueError."""
+def split_address(address: str, *, any_port: bool = False) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as host and port. Port 0 only with ``any_port``, where it is to be chosen by
+    who listens. Raises ValueError."""
     host, colon, port_text = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -13,7 +14,7 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise ValueError(f"{address!r} is not host:port")
     port = int(port_text)
-    if not 1 <= port <= 65_535:
+    if not (0 if any_port else 1) <= port <= 65_535:
         raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
     return host, port
 

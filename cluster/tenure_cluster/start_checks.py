@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from tenure_cluster.raft.transport import DOUBLE, OTHER_CLUSTER
+from tenure_cluster.raft.admission import DOUBLE, OTHER_CLUSTER
 
 WINDOW_S: Final = 30.0
 """How long after its start a node counts as one that starts."""

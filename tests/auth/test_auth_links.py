@@ -342,7 +342,7 @@ async def test_a_link_with_more_waiting_than_may_wait_is_given_up(
 
 async def test_a_node_that_joins_believes_only_members_whose_certificates_name_them(pki: Pki) -> None:
     end = End(pki, "n1", {"n0": f"{HOST}:9"})
-    end.transport._cluster_id = "c+abc"
+    end.transport.admission.cluster_id = "c+abc"
     own = NodeTls(pki.files("n3"), reload_ms=RELOAD_MS, now=now)
 
     async def asked(member: str, tls: NodeTls | None, patience_s: float) -> str | None:

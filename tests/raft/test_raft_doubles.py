@@ -4,8 +4,8 @@ from raft_testkit import eventually
 from test_raft_transport import Caller, End, call, hello, one_end
 
 from tenure_cluster.raft import messages as wire
+from tenure_cluster.raft.admission import DOUBLE, LIVES_REMEMBERED_MAX, OTHER_CLUSTER
 from tenure_cluster.raft.link import frame
-from tenure_cluster.raft.transport import DOUBLE, LIVES_REMEMBERED_MAX, OTHER_CLUSTER
 
 
 async def welcomed(caller: Caller, incarnation: int, epoch: int) -> bool:

@@ -301,7 +301,7 @@ def test_strangers_make_a_node_ask_its_members_in_turn_and_not_too_often() -> No
 async def test_a_node_that_is_behind_lets_a_new_leader_in_by_the_word_of_another(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 3, CALM) as cluster:
         for member in cluster.up:
-            member.node._transport.strangers_need_a_word = True
+            member.node._transport.admission.strangers_need_a_word = True
         leader = await settled(cluster)
         behind, third = [member for member in cluster.up if member is not leader]
         for source in (leader, third):

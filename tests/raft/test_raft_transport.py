@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 from raft_testkit import Proxy, eventually
 
+from tenure_cluster.addresses import split_address
 from tenure_cluster.raft import link as link_module
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import transport as transport_module
 from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.link import frame
-from tenure_cluster.raft.transport import Transport, split_address
+from tenure_cluster.raft.transport import Transport
 
 FRAME_MAX = 1 << 16
 OUTBOX_MAX = 1 << 20
@@ -146,16 +147,16 @@ async def test_a_peer_that_says_who_it_is_is_welcome_and_heard() -> None:
 
 async def test_what_a_peer_knows_is_what_its_last_greeting_said() -> None:
     async with one_end() as end:
-        assert end.transport.told_by("n2") is None
+        assert end.transport.admission.told_by("n2") is None
         async with call(end) as caller:
             caller.send(hello(epoch=5, knows=23, software="0.2.0"))
             assert isinstance(await caller.answer(), wire.Welcome)
-            assert end.transport.told_by("n2") == (23, "0.2.0")
-        assert end.transport.told_by("n2") == (23, "0.2.0")
+            assert end.transport.admission.told_by("n2") == (23, "0.2.0")
+        assert end.transport.admission.told_by("n2") == (23, "0.2.0")
         async with call(end) as caller:
             caller.send(hello(incarnation=8))
             assert isinstance(await caller.answer(), wire.Welcome)
-            assert end.transport.told_by("n2") == (0, "")
+            assert end.transport.admission.told_by("n2") == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ async def test_nothing_is_recorded_beside_a_node_that_does_not_know_how(
         leader = await running.leader()
         await begun(running)
         # A new cluster begins at once; what holds for the first policy holds for every later one.
-        older.raft._transport._knows = (0, "")
+        older.raft._transport.admission.knows = (0, "")
         for link in running.around(older):
             link.cut()
         running.heal()

@@ -70,7 +70,7 @@ async def test_all_views_are_of_the_members_of_the_moment(tmp_path: Path) -> Non
 async def test_an_older_leader_is_not_asked_what_it_would_never_answer(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3) as running:
         leader, follower = await running.leader(), await running.follower()
-        greetings = follower.raft._transport._greetings
+        greetings = follower.raft._transport.admission.greetings
         await until(lambda: leader.node_id in greetings, "the leader's greeting")
         greetings[leader.node_id] = replace(greetings[leader.node_id], features=0)
         for operation, request in (("add_member", ADD), ("remove_member", RemoveMemberRequest(id="n4"))):

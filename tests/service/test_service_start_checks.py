@@ -1,6 +1,6 @@
 """What the others show a node that has just started, and when it is a fault."""
 
-from tenure_cluster.raft.transport import DOUBLE, OTHER_CLUSTER
+from tenure_cluster.raft.admission import DOUBLE, OTHER_CLUSTER
 from tenure_cluster.start_checks import CLOCK_TOLERANCE_MS, WINDOW_S, StartChecks
 
 ELSEWHERE = f"{OTHER_CLUSTER}'parcels', this node is of 'orders'"

@@ -166,7 +166,7 @@ async def test_as_soon_as_all_know_it_it_is_proposed(tmp_path: Path) -> None:
 
         async def says(knows: tuple[int, str]) -> None:
             """As after a start with another version."""
-            other.raft._transport._knows = knows
+            other.raft._transport.admission.knows = knows
             for link in running.around(other):
                 link.cut()
             running.heal()

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tenure_cluster.addresses import split_address
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.link import HELLO_BYTES_MAX, Framed, frame
 from tenure_cluster.raft.members_file import NAME as MEMBERS_NAME
@@ -21,7 +22,6 @@ from tenure_cluster.raft.origin_file import NAME as ORIGIN_NAME
 from tenure_cluster.raft.origin_file import SEPARATOR, is_named
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
 from tenure_cluster.raft.recovery import SEGMENT_PREFIX
-from tenure_cluster.raft.transport import split_address
 
 ANSWER_S: Final = 2.0
 PATIENCE_S: Final = 10.0

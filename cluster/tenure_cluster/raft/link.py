@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from tenure_cluster.raft import messages as wire
+from tenure_cluster.raft.admission import Admission
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,10 @@ class DialledOwner(Protocol):
     """What the sending end needs of its transport."""
 
     @property
-    def outbox_bytes_max(self) -> int: ...
+    def admission(self) -> Admission: ...
 
-    def hello(self, peer: str, epoch: int) -> wire.Hello: ...
+    @property
+    def outbox_bytes_max(self) -> int: ...
 
     def why_not_reached(self, peer: str, transport: asyncio.Transport) -> str | None: ...
 
@@ -50,8 +52,6 @@ class DialledOwner(Protocol):
 
     def told_removed(self, peer: str, why: str) -> None: ...
 
-    def told_members(self, peer: str, names: list[str], index: int) -> None: ...
-
     def link_changed(self, link: "Dialled") -> None:
         """The link is up, or it was and is not any more."""
 
@@ -60,17 +60,14 @@ class AcceptedOwner(Protocol):
     """What the receiving end needs of its transport."""
 
     @property
-    def frame_bytes_max(self) -> int: ...
+    def admission(self) -> Admission: ...
 
-    def welcome(self) -> wire.Welcome: ...
+    @property
+    def frame_bytes_max(self) -> int: ...
 
     def admits(self, connection: "Accepted") -> bool: ...
 
-    def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None: ...
-
     def log_stranger(self, address: str, why: str) -> None: ...
-
-    def refusal(self, hello: wire.Hello, reason: str) -> wire.Refused: ...
 
     def welcomed(self, connection: "Accepted") -> None: ...
 
@@ -173,7 +170,7 @@ class Dialled(Framed):
             self._owner.dial_failed(self.peer, reason)
             self.abort()
             return
-        self.transport.write(frame(self._owner.hello(self.peer, self.epoch)))
+        self.transport.write(frame(self._owner.admission.hello(self.peer, self.epoch)))
         self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.fail, "no answer to Hello")
 
     def frame_received(self, body: bytes) -> None:
@@ -186,7 +183,7 @@ class Dialled(Framed):
             if answer.removed:
                 self._owner.told_removed(self.peer, answer.reason)
         elif not self.up:
-            self._owner.told_members(self.peer, answer.members, answer.members_index)
+            self._owner.admission.told_members(self.peer, answer.members, answer.members_index)
             self.up = self.was_welcomed = True
             self._ping()
             self._owner.link_changed(self)
@@ -304,16 +301,16 @@ class Accepted(Framed):
 
     def _greeted(self, hello: wire.Hello) -> None:
         assert self.transport is not None
-        reason = self._owner.why_refuse(hello, self.transport)
+        reason = self._owner.admission.why_refuse(hello, self.transport)
         if reason is not None:
             self._owner.log_stranger(self.address, reason)
-            self.transport.write(frame(self._owner.refusal(hello, reason)))
+            self.transport.write(frame(self._owner.admission.refusal(hello, reason)))
             self._aborted = True
             self.transport.close()
             return
         self.greeting = hello
         self.frame_bytes_max = self._owner.frame_bytes_max
-        self.transport.write(frame(self._owner.welcome()))
+        self.transport.write(frame(self._owner.admission.welcome()))
         self._watch()
         self._owner.welcomed(self)
 

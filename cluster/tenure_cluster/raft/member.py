@@ -192,7 +192,7 @@ class Raft:
         members.replay(journal[:])
         if not members.current.index:
             check_members(first, configured)
-        self._transport.set_bootstrap(first)
+        self._transport.admission.set_bootstrap(first)
         return members
 
     async def stop(self) -> None:
@@ -327,7 +327,7 @@ class Raft:
         exactly once, perhaps before this returns, after two maximum election timeouts at the latest: with
         Transferred once another node leads, else with NotLeader or TransferFailed."""
         now_s, linked = self._clock.monotonic(), self._transport.linked()
-        outdated = self._transport.outdated(linked)
+        outdated = self._transport.admission.outdated(linked)
         able = [peer for peer in linked if peer not in outdated]
         self._pump.orders.transfers.begin(self._consensus, able, to, now_s, done)
         self._pump.kick()
@@ -393,11 +393,11 @@ class Raft:
     def told_by(self, peer: str) -> tuple[int, str] | None:
         """What the peer said last of what its state machine can apply; None if it has not been heard of since
         this node was started."""
-        return self._transport.told_by(peer)
+        return self._transport.admission.told_by(peer)
 
     def is_outdated(self, peer: str) -> bool:
         """Whether the peer has greeted as a version that does not know changes of members."""
-        return bool(self._transport.outdated([peer]))
+        return bool(self._transport.admission.outdated([peer]))
 
     # -- views
 

@@ -59,7 +59,7 @@ class Orders:
         if consensus.office is None or not (self.changes.waits or self._learners):
             return False
         assert self._transport is not None
-        outdated = self._transport.outdated(consensus.members.current.names)
+        outdated = self._transport.admission.outdated(consensus.members.current.names)
         return self.changes.advance(consensus, now_s, outdated, held=self.transfers.holds)
 
     def applied(self, consensus: Consensus, index: int, term: int) -> None:

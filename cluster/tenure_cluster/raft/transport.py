@@ -23,17 +23,16 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from tenure_cluster.raft import membership
+from tenure_cluster.addresses import split_address
 from tenure_cluster.raft import messages as wire
+from tenure_cluster.raft.admission import Admission, Place, place_told
 from tenure_cluster.raft.clock import Clock
 from tenure_cluster.raft.link import HELLO_TIMEOUT_S, Accepted, Dialled
-from tenure_cluster.raft.membership import MemberInfo, Membership
-from tenure_cluster.raft.origin_file import is_named
+from tenure_cluster.raft.membership import Membership
 from tenure_cluster.raft.peer_tls import PeerTls, why_not
-from tenure_cluster.raft.vouching import Vouching
 from tenure_cluster.tls_listener import TlsListener, why_refused
 
 logger = logging.getLogger(__name__)
@@ -51,13 +50,6 @@ STRANGERS_REMEMBERED_MAX: Final = 1024
 """Addresses whose refusal has been logged once."""
 REFUSALS_PER_STRANGER_MAX: Final = 8
 """Reasons that are logged for one address, each once."""
-LIVES_REMEMBERED_MAX: Final = 16
-"""Of each peer, lives of its process that another one has taken the place of."""
-
-OTHER_CLUSTER: Final = "cluster_id "
-"""How a refusal begins of a node that is of another cluster."""
-DOUBLE: Final = "another process runs with the same node_id"
-"""What a refusal says to the second of two processes."""
 
 
 class TransportUser(Protocol):
@@ -99,36 +91,26 @@ class Transport:
         knows: tuple[int, str] = (0, ""),
         address: str = "",
     ) -> None:
-        self._knows = knows
         self.user = user
         self.frame_bytes_max = frame_bytes_max
         self.outbox_bytes_max = outbox_bytes_max
-        self.incarnation = int(clock.random() * (1 << 53))
         self.accepted: dict[Accepted, None] = {}
-        self._node_id = node_id
-        self._cluster_id = cluster_id
-        self._configured = {peer: split_address(where) for peer, where in peers.items()}
-        self._bootstrap = sorted([node_id, *peers])
-        self._address = address
-        self._current = membership.bootstrap(self._bootstrap)
-        self._removed: frozenset[str] = frozenset()
-        self._peers = dict(self._configured)
+        self.admission = Admission(
+            node_id=node_id,
+            cluster_id=cluster_id,
+            incarnation=int(clock.random() * (1 << 53)),
+            peers=peers,
+            address=address,
+            knows=knows,
+            tls=tls is not None,
+            ask_about_strangers=self._ask_about_strangers,
+        )
+        self._peers = {peer: split_address(where) for peer, where in peers.items()}
         """Whom to dial, and where."""
-        self._known = frozenset(self._configured)
-        """Those of them that are members by this node's log, or by its configuration if it knows of none."""
-        self.strangers_need_a_word = tls is not None
-        self._vouching = Vouching()
-        self._guests: dict[str, wire.Hello] = {}
-        """The others: known members say that they are ones."""
-        self._listen = split_address(listen)
+        self._listen = split_address(listen, any_port=True)
         self._clock = clock
         self._links: dict[str, Dialled] = {}
         self._inbound: dict[str, Accepted] = {}
-        self._greetings: dict[str, wire.Hello] = {}
-        self._replaced: dict[str, list[int]] = {}
-        """Lives of each peer that a later one has taken the place of. One that comes back from there and
-        answers was not over: then there are two processes, and the later one is a double."""
-        self._doubles: dict[str, list[int]] = {}
         self.on_refused: Callable[[str, str], None] | None = None
         self._epoch = int(clock.random() * (1 << 40))
         """Of the last connection dialled. No other life of this node has had one of the same number."""
@@ -212,44 +194,13 @@ class Transport:
 
     # -- members
 
-    def set_bootstrap(self, names: Sequence[str]) -> None:
-        """The members before any entry of the log said who they are, if they are others than the configured
-        ones; none if this node has joined later. Before the start."""
-        self._bootstrap = sorted(names)
-        self._current = membership.bootstrap(names)
-
     def set_members(self, current: Membership, committed: Membership) -> None:
-        """Keep links to the members of both: of the entry that counts, and of the latest that is committed.
-        Nobody else is dialled but who greets from ahead of this node's log; who has been removed is let in no
-        more."""
-        self._current, self._removed = current, frozenset(committed.removed)
-        known = {member.id: member for of in (committed, current) for member in of.members}
-        peers: dict[str, tuple[str, int]] = {} if known else dict(self._configured)
-        self._guests = {
-            name: hello
-            for name, hello in self._guests.items()
-            if name not in known and name not in self._removed and self._is_taken_for_one(hello)
-        }
-        self._known = frozenset(known or self._configured)
-        self._vouching.keep(self._known)
-        for name, member in known.items():
-            where = self._where(member, self._greetings.get(name))
-            if name != self._node_id and name not in self._removed and where is not None:
-                peers[name] = where
-        for name, hello in self._guests.items():
-            if (place := _where_it_says(hello)) is not None:
-                peers[name] = place
-        self._set_peers(peers)
-        for connection in [c for peer, c in self._inbound.items() if peer in self._removed]:
+        """Keep links to the members of both, and to guests; see admission.py."""
+        self._set_peers(self.admission.set_members(current, committed))
+        for connection in [c for peer, c in self._inbound.items() if peer in self.admission.removed]:
             connection.abort()
 
-    def _where(self, member: MemberInfo, greeting: wire.Hello | None) -> tuple[str, int] | None:
-        """Where a member is dialled: as an entry of the log says, else as configured, else as it says."""
-        if member.peer:
-            return split_address(member.peer)
-        return self._configured.get(member.id) or _where_it_says(greeting)
-
-    def _set_peers(self, peers: dict[str, tuple[str, int]]) -> None:
+    def _set_peers(self, peers: dict[str, Place]) -> None:
         before, self._peers = self._peers, peers
         for peer, where in before.items():
             if peers.get(peer) == where:
@@ -269,24 +220,6 @@ class Transport:
             if peer not in self._diallers:
                 self._wake[peer] = asyncio.Event()
                 self._diallers[peer] = loop.create_task(self._dial_for_ever(peer), name=f"dial {peer}")
-
-    def outdated(self, names: Iterable[str]) -> list[str]:
-        """Which of these have greeted as a version that does not know entries about members."""
-        greetings = self._greetings
-        return [name for name in names if name in greetings and not greetings[name].features]
-
-    def refusal(self, hello: wire.Hello, reason: str) -> wire.Refused:
-        """Also that it was removed, by an entry that is committed, or by which name it joins (joining.py)."""
-        joins = hello.joining and self._current.members and is_named(self._cluster_id, hello.cluster_id)
-        return wire.Refused(reason, hello.node_id in self._removed, self._cluster_id if joins else "")
-
-    def told_members(self, peer: str, names: list[str], index: int) -> None:
-        """Whom a peer counts, by its answer to a greeting."""
-        if peer in self._known:
-            self._vouching.told(peer, names, index)
-
-    def welcome(self) -> wire.Welcome:
-        return wire.Welcome(self.incarnation, self._current.names, self._current.index)
 
     def told_removed(self, peer: str, why: str) -> None:
         """A peer says that this node has been."""
@@ -351,27 +284,6 @@ class Transport:
         if self.on_refused is not None and not self._stopped:
             self.on_refused(peer, why)
 
-    def hello(self, peer: str, epoch: int) -> wire.Hello:
-        return wire.Hello(
-            wire.PROTOCOL_VERSION,
-            self._cluster_id,
-            self._node_id,
-            peer,
-            self.incarnation,
-            epoch,
-            self._current.names,
-            *self._knows,
-            self._current.index,
-            self._address,
-            not self._current.members,
-            wire.FEATURES,
-        )
-
-    def told_by(self, peer: str) -> tuple[int, str] | None:
-        """What the peer said in its last greeting that it knows; None if it has not greeted yet."""
-        greeting = self._greetings.get(peer)
-        return None if greeting is None else (greeting.knows, greeting.software)
-
     def link_changed(self, link: Dialled) -> None:
         if link.up:
             self._links[link.peer] = link
@@ -430,53 +342,9 @@ class Transport:
         self.accepted[connection] = None
         return True
 
-    def why_refuse(self, hello: wire.Hello, transport: asyncio.Transport) -> str | None:
-        if self._tls is not None and (reason := why_not(hello.node_id, transport)) is not None:
-            return reason
-        if hello.version != wire.PROTOCOL_VERSION:
-            return f"protocol version {hello.version}, this node speaks {wire.PROTOCOL_VERSION}"
-        if hello.cluster_id != self._cluster_id:
-            return f"{OTHER_CLUSTER}{hello.cluster_id!r}, this node is of {self._cluster_id!r}"
-        if (reason := self._why_no_member(hello)) is not None:
-            return reason
-        if hello.to != self._node_id:
-            return f"meant for {hello.to!r}, this is {self._node_id!r}"
-        if hello.incarnation in self._doubles.get(hello.node_id, ()):
-            return f"{DOUBLE} {hello.node_id!r}, and was here before"
-        known = self._greetings.get(hello.node_id)
-        if known is not None and known.incarnation == hello.incarnation and known.epoch >= hello.epoch:
-            return f"connection {hello.epoch} is not younger than {known.epoch}"
-        return None
-
-    def _why_no_member(self, hello: wire.Hello) -> str | None:
-        """Why it can't be that this node and that one are of one cluster, as far as both know."""
-        name, current = hello.node_id, self._current
-        if name in self._removed:
-            return f"{name!r} has been removed from this cluster"
-        if name == self._node_id:
-            return f"{name!r} is not another member of this cluster, but this node's own name"
-        if name not in self._known and not self._is_taken_for_one(hello):
-            if hello.members_index > current.index:
-                self._ask_about_strangers()
-            return f"{name!r} is not another member of this cluster"
-        member = current.get(name)
-        if hello.joining and member is not None and member.voter:
-            return f"{name!r} is a voter and has lost its data: replace it by a node with another name"
-        first = hello.members_index == 0 and not hello.joining
-        if first and self._bootstrap and hello.members != self._bootstrap:
-            # Another list of members to begin with is another majority.
-            return f"it counts {', '.join(hello.members)} as members, this node {', '.join(self._bootstrap)}"
-        return None
-
-    def _is_taken_for_one(self, hello: wire.Hello) -> bool:
-        """Whether somebody of whom this node's log says nothing is taken for a member. Without TLS nothing is
-        lost by believing it, for it could as well claim a member's name."""
-        if self.strangers_need_a_word:
-            return self._vouching.vouches(hello.node_id, self._current.index)
-        return hello.members_index > self._current.index or not self._current.members
-
     def _ask_about_strangers(self) -> None:
-        peer = self._vouching.whom_to_ask(self._known & self._links.keys(), self._clock.monotonic())
+        admission = self.admission
+        peer = admission.vouching.whom_to_ask(admission.known & self._links.keys(), self._clock.monotonic())
         if peer is not None:
             self._links[peer].close()
 
@@ -493,15 +361,13 @@ class Transport:
         greeting = connection.greeting
         assert greeting is not None
         peer = greeting.node_id
-        self._note_life(connection, greeting)
         old = self._inbound.get(peer)
-        self.told_members(peer, greeting.members, greeting.members_index)
-        where = _where_it_says(greeting)
-        if peer not in self._peers and where is not None:
-            self._guests[peer] = greeting
-            self._set_peers({**self._peers, peer: where})
+        place = place_told(greeting)
+        dialled = peer in self._peers or place is None
+        connection.double = self.admission.let_in(greeting, is_dialled=dialled)
+        if not dialled and place is not None:
+            self._set_peers({**self._peers, peer: place})
         self._inbound[peer] = connection
-        self._greetings[peer] = greeting
         if old is not None:
             old.abort()
         if self._paused and connection.transport is not None:
@@ -510,25 +376,9 @@ class Transport:
         if peer not in self._links and peer in self._wake:
             self._wake[peer].set()
 
-    def _note_life(self, connection: Accepted, greeting: wire.Hello) -> None:
-        """Whether the life of a new connection is one that seemed to be over. Its greeting alone may have
-        been on its way for long; that it lives is proved by what it says when it has been welcomed."""
-        known = self._greetings.get(greeting.node_id)
-        if known is None or known.incarnation == greeting.incarnation:
-            return
-        replaced = self._replaced.setdefault(greeting.node_id, [])
-        if greeting.incarnation in replaced:
-            replaced.remove(greeting.incarnation)
-            connection.double = known.incarnation
-        else:
-            replaced.append(known.incarnation)
-            del replaced[:-LIVES_REMEMBERED_MAX]
-
     def proved_double(self, peer: str, incarnation: int) -> None:
         logger.error("two processes run as %s: the later one is refused from now on", peer)
-        doubles = self._doubles.setdefault(peer, [])
-        doubles.append(incarnation)
-        del doubles[:-LIVES_REMEMBERED_MAX]
+        self.admission.refuse_double(peer, incarnation)
 
     def is_current(self, connection: Accepted) -> bool:
         greeting = connection.greeting
@@ -561,18 +411,3 @@ class Transport:
                     connection.transport.pause_reading()
                 else:
                     connection.transport.resume_reading()
-
-
-def _where_it_says(hello: wire.Hello | None) -> tuple[str, int] | None:
-    try:
-        return None if hello is None else split_address(hello.address)
-    except ValueError:
-        return None
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """ "host:port", also "[::1]:port". Raises ValueError."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"{address!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)

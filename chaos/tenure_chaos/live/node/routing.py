@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tenure_cluster.raft.transport import Transport, split_address
+from tenure_cluster.addresses import split_address
+from tenure_cluster.raft.transport import Transport
 
 Peers = dict[str, tuple[str, int]]
 
