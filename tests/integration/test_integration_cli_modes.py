@@ -125,6 +125,28 @@ def test_a_lease_is_parked_and_taken_up_again(tenure: Tenure, key: str) -> None:
     assert tenure.refused(1, "unpark", lease["lease_id"])["reason"] == "released"
 
 
+def test_a_parked_lease_is_not_said_to_be_kept_by_renewing(tenure: Tenure, key: str) -> None:
+    lease = tenure.ok("acquire", key, "--owner", "a", "--request-id", key)["lease"]["lease_id"]
+    tenure.ok("park", lease, "--limit", "24h")
+    for command in (("renew", lease), ("acquire", key, "--owner", "a", "--request-id", key)):
+        text = tenure.text(*command)
+        assert "parked for" in text, command
+        assert f"tenure unpark {lease}" in text, command
+        assert "unless renewed" not in text, command
+
+
+def test_a_pool_with_room_says_what_is_in_the_way(tenure: Tenure, key: str) -> None:
+    for owner, ttl in (("a", "10m"), ("b", "3s")):
+        tenure.ok("acquire", key, "--slots", "3", "--owner", owner, "--ttl", ttl, "--grace", "1h")
+    until("the end of one", lambda: len(tenure.ok("queue", key)["holders"]) == 1)
+    refused = tenure.refused(1, "acquire", key, "--slots", "3", "--owner", "c")
+    assert (refused["code"], refused["reason"], refused["holder"]["owner"]) == ("held", "grace", "a")
+    said = tenure("acquire", key, "--slots", "3", "--owner", "c").stderr.decode()
+    assert "has room" in said
+    assert "grace period" in said
+    assert "is held" not in said
+
+
 def test_what_can_not_be_parked_is_refused(tenure: Tenure, key: str) -> None:
     lease = tenure.ok("acquire", key, "--owner", "a", "--shared")["lease"]
     assert tenure.refused(2, "park", lease["lease_id"], "--limit", "1h")["code"] == "unsupported"

@@ -247,13 +247,17 @@ def mode_text(lease: Holder) -> str:
 
 def grant_text(what: str, grant: Grant) -> str:
     """A lease as its holder sees it."""
+    time = format_ms(grant.expires_in_ms)
+    lasts = ("expires in", f"{time} unless renewed: tenure renew {grant.lease_id}")
+    if grant.state == "parked":
+        lasts = ("parked for", f"{time}; no renewal prolongs that: tenure unpark {grant.lease_id}")
     return block(
         f"{what} {grant.key} to {grant.owner}",
         [
             ("token", grant.token),
             *([] if grant.mode == "exclusive" else [("mode", mode_text(grant))]),
             ("lease id", grant.lease_id),
-            ("expires in", f"{format_ms(grant.expires_in_ms)} unless renewed: tenure renew {grant.lease_id}"),
+            lasts,
         ],
     )
 
