@@ -108,6 +108,7 @@ def refusal(call: str, problem: Problem) -> TenureError:
             detail=detail,
             request_id=request_id,
             cycle=tuple(str(part) for part in cycle) if isinstance(cycle, list) else (),
+            reason=str(members.get("reason") or ""),
         )
     if code in ("lost", "session_expired"):
         reason = str(members.get("reason") or ("unknown" if code == "lost" else code))

@@ -50,6 +50,8 @@ class LeaseUnavailable(TenureError):
     ``holder`` is who holds it, None where that is not known (a grace period runs, or only waiters are
     before us). ``code`` is ``held``, ``deadlock``, ``mode_conflict``, or ``wait_over`` when the time to
     wait had passed; then ``position`` and ``ahead`` tell the place in the queue that was given up.
+    ``reason`` says what is in the way where ``code`` is ``held``: ``held``, or ``grace`` or ``queued``,
+    perhaps with room left beside a holder; empty if that is not told.
     ``cycle`` names the owners and keys of a refused deadlock, alternating.
     """
 
@@ -65,9 +67,11 @@ class LeaseUnavailable(TenureError):
         position: int = 0,
         ahead: tuple[Ahead, ...] = (),
         cycle: tuple[str, ...] = (),
+        reason: str = "",
     ) -> None:
         super().__init__(holder, code=code, detail=detail, request_id=request_id)
         self.holder = holder
+        self.reason = reason
         self.position = position
         self.ahead = ahead
         self.cycle = cycle

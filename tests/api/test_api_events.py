@@ -220,6 +220,22 @@ async def test_a_slow_listener_is_told_of_the_gap_and_can_go_on(
         assert first.id == reply.json["revision"] + 1
 
 
+async def test_a_node_that_is_behind_sends_nobody_back(
+    start_node: Callable[..., RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An EventSource connects again with the id that it has. A lesser one would have it told again, by a node
+    that is not behind, what it was told already."""
+    monkeypatch.setattr("tenure_cluster.service.watch.BEAT_S", 0.1)
+    monkeypatch.setattr("tenure_cluster.service.watch.AHEAD_S", 0.2)
+    port = start_node().port
+    await acquire(port, "k")
+    head = await present(port)
+    async with await Listener.open(port, f"/v1/events?from={head + 50}") as ahead:
+        told = await ahead.rest()
+    assert told[-1].data == {"kind": "gap", "revision": head, "last": head + 50}
+    assert [notice.id for notice in told] == [None] * len(told)
+
+
 async def test_a_node_that_stops_tells_its_listeners_and_ends_their_streams(
     start_node: Callable[..., RunningNode],
 ) -> None:

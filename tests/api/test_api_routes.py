@@ -222,6 +222,19 @@ async def test_stale_reads_say_how_old_they_are(client: Client, key: str) -> Non
     assert "applied_index" not in await client.get(f"leases/{key}")
 
 
+async def test_every_read_that_may_be_stale_says_how_old_it_is(client: Client, key: str) -> None:
+    lease = await client.lease(key)
+    await client.post(
+        "commit", key=key, lease_id=lease["lease_id"], token=lease["token"], mode="once", value="v"
+    )
+    session = (await client.post("sessions", owner="a", ttl_ms=30_000))["session"]["session_id"]
+    for path in (f"leases/{key}", "leases", f"queues/{key}", f"records/{key}", f"sessions/{session}"):
+        assert "applied_index" not in await client.get(path), path
+        assert (await client.get(f"{path}?consistency=stale"))["applied_index"] > 0, path
+    for path in ("leases/nobody's", "records/nobody's", "sessions/nobody's"):
+        assert (await client.get(f"{path}?consistency=stale", 404))["applied_index"] > 0, path
+
+
 async def test_queue(client: Client, key: str) -> None:
     await client.lease(key)
     for name in ("b", "c"):

@@ -136,3 +136,10 @@ def test_a_holder_that_cannot_be_read_is_none(holder: object) -> None:
     error = _refused("acquire", "held", holder=holder)
     assert isinstance(error, tenure.LeaseUnavailable)
     assert error.holder is None
+
+
+@pytest.mark.parametrize("reason", ["held", "grace", "queued"])
+def test_a_refused_acquire_says_what_is_in_the_way(reason: str) -> None:
+    error = _refused("acquire", "held", reason=reason)
+    assert isinstance(error, tenure.LeaseUnavailable)
+    assert error.reason == reason

@@ -125,6 +125,74 @@ def test_a_lease_is_parked_and_taken_up_again(tenure: Tenure, key: str) -> None:
     assert tenure.refused(1, "unpark", lease["lease_id"])["reason"] == "released"
 
 
+def test_a_parked_lease_is_not_said_to_be_kept_by_renewing(tenure: Tenure, key: str) -> None:
+    lease = tenure.ok("acquire", key, "--owner", "a", "--request-id", key)["lease"]["lease_id"]
+    tenure.ok("park", lease, "--limit", "24h")
+    for command in (("renew", lease), ("acquire", key, "--owner", "a", "--request-id", key)):
+        text = tenure.text(*command)
+        assert "parked for" in text, command
+        assert f"tenure unpark {lease}" in text, command
+        assert "unless renewed" not in text, command
+
+
+def test_a_pool_with_room_says_what_is_in_the_way(tenure: Tenure, key: str) -> None:
+    for owner, ttl in (("a", "10m"), ("b", "3s")):
+        tenure.ok("acquire", key, "--slots", "3", "--owner", owner, "--ttl", ttl, "--grace", "1h")
+    until("the end of one", lambda: len(tenure.ok("queue", key)["holders"]) == 1)
+    refused = tenure.refused(1, "acquire", key, "--slots", "3", "--owner", "c")
+    assert (refused["code"], refused["reason"], refused["holder"]["owner"]) == ("held", "grace", "a")
+    said = tenure("acquire", key, "--slots", "3", "--owner", "c").stderr.decode()
+    assert "has room" in said
+    assert "grace period" in said
+    assert "is held" not in said
+
+
+def test_a_session_holds_several_leases_by_one_heartbeat(tenure: Tenure, key: str) -> None:
+    opened = tenure.ok("sessions", "open", "--ttl", "1m", "--owner", "a", "--metadata", "m=1")["session"]
+    session = opened["session_id"]
+    leases = [
+        tenure.ok("acquire", f"{key}/{number}", "--session", session, "--owner", "a")["lease"]
+        for number in range(2)
+    ]
+    assert {lease["session_id"] for lease in leases} == {session}
+    again = ("acquire", f"{key}/0", "--session", session, "--owner", "a")
+    assert tenure.ok(*again)["lease"]["token"] == leases[0]["token"]
+    assert tenure.refused(1, *again, "--if-held", "conflict")["code"] == "held"
+    assert tenure.ok("sessions", "renew", session, "--ttl", "10m")["session"]["leases"] == 2
+    assert tenure.ok("get", f"{key}/1")["expires_in_ms"] > 60_000
+    text = tenure.text("sessions", "show", session)
+    assert f"tenure sessions renew {session}" in text
+    assert "metadata m" in text
+    assert tenure.ok("sessions", "close", session) == {"status": "closed"}
+    assert tenure.refused(1, "renew", leases[1]["lease_id"])["reason"] == "session_closed"
+    for command in (("sessions", "show", session), ("sessions", "close", session)):
+        assert tenure.refused(1, *command)["code"] == "no_session"
+    refused = tenure("acquire", key, "--session", session)
+    assert refused.returncode == 1
+    assert b"Open another session: tenure sessions open" in refused.stderr
+    assert tenure.refused(1, "sessions", "renew", session)["code"] == "no_session"
+    usage = tenure("acquire", key, "--session", session, "--ttl", "1m")
+    assert (usage.returncode, b"--ttl goes without --session" in usage.stderr) == (2, True)
+
+
+def test_a_lease_goes_from_session_to_session_by_the_command_line_alone(tenure: Tenure, key: str) -> None:
+    mine, other = [
+        tenure.ok("sessions", "open", "--owner", owner, "--ttl", "5m")["session"]["session_id"]
+        for owner in ("a", "b")
+    ]
+    lease = tenure.ok("acquire", key, "--session", mine, "--owner", "a")["lease"]
+    given = tenure.ok("handover", lease["lease_id"], "--to", other)["lease"]
+    assert (given["session_id"], given["owner"]) == (other, "b")
+    tenure.ok("park", given["lease_id"], "--limit", "1h")
+    taken = tenure.ok("unpark", given["lease_id"], "--session", mine)["lease"]
+    assert (taken["session_id"], taken.get("state", "held")) == (mine, "held")
+    assert lease["token"] < given["token"] < taken["token"]
+    tenure.ok("sessions", "close", other)
+    assert tenure.ok("renew", taken["lease_id"])["lease"]["token"] == taken["token"]
+    both = tenure("unpark", taken["lease_id"], "--session", mine, "--ttl", "1m")
+    assert (both.returncode, b"--ttl goes without --session" in both.stderr) == (2, True)
+
+
 def test_what_can_not_be_parked_is_refused(tenure: Tenure, key: str) -> None:
     lease = tenure.ok("acquire", key, "--owner", "a", "--shared")["lease"]
     assert tenure.refused(2, "park", lease["lease_id"], "--limit", "1h")["code"] == "unsupported"

@@ -29,7 +29,7 @@ from tenure_cluster.service.replies import (
     UnparkedReply,
     WaitingReply,
 )
-from tenure_cluster.service.requests import AcquireRequest
+from tenure_cluster.service.requests import AcquireRequest, HandoverRequest
 
 ASK = Ask("acquire", "t", AcquireRequest(owner="a", key="k", ttl_ms=30_000, request_id="r"))
 SESSION = Session("t", "s1", "a", 30_000, 40_000, True, {}, 1_700_000_000_123, 1_700_000_005_000)
@@ -89,6 +89,54 @@ def test_a_refused_acquire_in_a_grace_period_says_how_long() -> None:
     problem = told(results.Held("k", [], 0, 13_000))
     grace = {"reason": "grace", "expires_in_ms": 500, "blocked_ms": 500}
     assert problem.extra == {"key": "k", "waiters": 0, **grace}
+
+
+READER = msgspec.structs.replace(HOLDER, mode="shared")
+PERMIT = msgspec.structs.replace(HOLDER, mode="permit")
+
+
+def asking(**fields: Any) -> Ask:
+    given = {"owner": "b", "key": "k"} | ({} if "session_id" in fields else {"ttl_ms": 30_000}) | fields
+    return Ask("acquire", "t", AcquireRequest(**given))
+
+
+@pytest.mark.parametrize(
+    ("holder", "ask"),
+    [(READER, asking(mode="shared")), (PERMIT, asking(mode="permit", slots=2))],
+    ids=["readers", "pool"],
+)
+def test_where_there_is_room_beside_the_holders_they_are_not_blamed(holder: results.Holder, ask: Ask) -> None:
+    problem = told(results.Held("k", [holder], 0, 13_000), ask=ask)
+    assert (problem.extra["reason"], problem.extra["blocked_ms"]) == ("grace", 500)
+    assert problem.extra["holder"].owner == "a"
+    assert "500 ms" in problem.detail
+    assert "held by" not in problem.detail
+    problem = told(results.Held("k", [holder], 2, 0), ask=ask)
+    assert problem.extra["reason"] == "queued"
+    assert "2 who came before wait for it" in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("holders", "ask"),
+    [
+        ([READER], asking()),
+        ([PERMIT, PERMIT], asking(mode="permit", slots=2)),
+        ([READER], asking(mode="shared", session_id="s", if_held="conflict")),
+        ([PERMIT], asking(mode="permit", slots=2, session_id="s")),
+    ],
+    ids=["writer", "full pool", "own lease", "own parked permit"],
+)
+def test_where_the_holders_are_in_the_way_they_are_named_so(holders: list[results.Holder], ask: Ask) -> None:
+    problem = told(results.Held("k", holders, 2, 0), ask=ask)
+    assert problem.extra["reason"] == "held"
+    assert "is held by 'a'" in problem.detail
+
+
+def test_a_session_that_can_not_be_given_a_second_lease_of_a_key_is_told_so() -> None:
+    ask = Ask("handover", "t", HandoverRequest(lease_id="l", to_session_id="s"))
+    problem = told(results.Held("k", [READER], 0, 0), ask=ask)
+    assert problem.extra["reason"] == "held"
+    assert "has a lease of 'k' already" in problem.detail
 
 
 def test_a_lease_says_that_it_is_parked_and_how_far_it_is() -> None:

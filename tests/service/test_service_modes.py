@@ -62,6 +62,27 @@ async def test_permits_have_slots_and_the_pool_refuses_beyond_them(tmp_path: Pat
             assert problem.code in ("stale_token", "not_live")
 
 
+async def test_a_permit_is_validated_against_the_floor_of_its_own_slot(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        first, second = [await acquired(node, "gpu", owner, mode="permit", slots=2) for owner in "ab"]
+
+        async def verdict(token: int) -> tuple[bool, str, int]:
+            reply = await ask(node, "validate", key="gpu", token=token)
+            return reply.valid, reply.reason, reply.current_token
+
+        assert await verdict(first.token) == (True, "", first.token)
+        assert await verdict(second.token) == (True, "", second.token)
+        await ask(node, "release", lease_id=first.lease_id)
+        assert await verdict(first.token) == (False, "not_live", first.token)
+        write = {"key": "gpu", "slot": first.slot, "lease_id": first.lease_id, "token": first.token}
+        assert (await refused(ask(node, "commit", mode="once", **write))).code == "not_live"
+        third = await acquired(node, "gpu", "c", mode="permit", slots=2)
+        assert third.slot == first.slot
+        assert await verdict(first.token) == (False, "stale_token", third.token)
+        assert (await refused(ask(node, "commit", mode="once", **write))).code == "stale_token"
+
+
 async def test_a_set_of_keys_is_answered_with_a_lease_for_each(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         node = await running.leader()

@@ -237,6 +237,23 @@ async def test_validation_is_advice_about_the_present(tmp_path: Path) -> None:
         assert await verdict(lease.token) == (False, "not_live", lease.token)
 
 
+async def test_a_lease_of_its_own_that_has_expired_is_told_as_such_by_its_session(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        node = await one(running)
+        lease = await acquired(node, "k", ttl_ms=TTL_MS)
+        assert (await ask(node, "get_session", session_id=lease.session_id)).session.leases == 1
+        table = node.replica.table
+        await until(lambda: not table.leases, "the end of the lease")
+        for operation in ("get_session", "renew"):
+            problem = await refused(ask(node, operation, session_id=lease.session_id))
+            assert problem.code == "session_expired", operation
+        released = await acquired(node, "k")
+        await ask(node, "release", lease_id=released.lease_id)
+        for operation in ("get_session", "renew"):
+            problem = await refused(ask(node, operation, session_id=released.session_id))
+            assert problem.code == "no_session", operation
+
+
 async def test_reads_tell_everybody_but_the_holder_nothing_secret(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         node = await one(running)

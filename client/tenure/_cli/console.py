@@ -108,7 +108,7 @@ def problem(error: TenureError) -> dict[str, Any]:
     if error.request_id:
         members["x_request_id"] = error.request_id
     if isinstance(error, LeaseUnavailable):
-        members |= {"holder": error.holder}
+        members |= {"holder": error.holder} | ({"reason": error.reason} if error.reason else {})
         if error.position:
             members |= {"position": error.position, "ahead": list(error.ahead)}
         if error.cycle:
@@ -125,7 +125,8 @@ def problem(error: TenureError) -> dict[str, Any]:
 
 
 def _sentence(error: TenureError, key: str | None) -> str:
-    if isinstance(error, LeaseUnavailable) and error.code == "held" and error.holder and key is not None:
+    held = isinstance(error, LeaseUnavailable) and error.code == "held" and error.reason in ("", "held")
+    if held and isinstance(error, LeaseUnavailable) and error.holder and key is not None:
         return f"{key!r} is held: {describe_holder(error.holder)}"
     return str(error)
 

@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tenure._cli.base import Duration, Settings, command, perform
 from tenure._cli.console import Console, Refused, argument, block
@@ -27,6 +28,7 @@ tenure acquire payment/security/42 --ttl 30s --wait 1m --owner agent-a
 tenure acquire account/1 account/2 --wait 10s
 tenure acquire document/9 --shared
 tenure acquire gpu --slots 4 --wait 1m
+tenure acquire job/8 --session SESSION_ID
 tenure acquire job/7 -o json | jq -r .lease.lease_id""",
 )
 @click.argument("keys", metavar="KEY…", nargs=-1, required=True)
@@ -58,6 +60,19 @@ tenure acquire job/7 -o json | jq -r .lease.lease_id""",
 )
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Shown to everybody; may be repeated.")
 @click.option("--request-id", metavar="ID", help="Ask again with the same id to find the same grant.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="SESSION_ID",
+    help="Hold it in this session (tenure sessions open), which has the TTL and is renewed as a whole.",
+)
+@click.option(
+    "--if-held",
+    type=click.Choice(["return", "conflict"]),
+    default="return",
+    show_default=True,
+    help="What to do if the session holds it already: print that lease, or refuse.",
+)
 def acquire(
     settings: Settings,
     console: Console,
@@ -71,6 +86,8 @@ def acquire(
     progress_within: int | None,
     metadata: tuple[str, ...],
     request_id: str | None,
+    session_id: str | None,
+    if_held: str,
 ) -> None:
     """Acquire KEY, and print the lease with its fencing token. Several KEYs are granted together, or none.
 
@@ -79,14 +96,24 @@ def acquire(
     """
     if shared and slots is not None:
         raise click.UsageError("--shared and --slots exclude each other")
+    ends = f"after {format_ms(ttl)}"
+    if session_id is not None:
+        if click.get_current_context().get_parameter_source("ttl") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--ttl goes without --session, which has its own")
+        ends = "with its session"
+        settings.hints["no_session"] = settings.hints["session_expired"] = (
+            "Open another session: tenure sessions open"
+        )
     settings.hints["outcome_unknown"] = (
         "It may have been granted. Run it again with the same --request-id to find out."
         if request_id
-        else f"It may have been granted, and then ends after {format_ms(ttl)}: tenure get {argument(keys[0])}"
+        else f"It may have been granted, and then ends {ends}: tenure get {argument(keys[0])}"
     )
     terms: dict[str, Any] = {
         "owner": owner or default_owner(),
-        "ttl": ttl / 1000,
+        "ttl": ttl / 1000 if session_id is None else None,
+        "session_id": session_id,
+        "if_held": if_held,
         "wait": wait / 1000,
         "grace": grace / 1000,
         "progress": None if progress_within is None else progress_within / 1000,
@@ -247,13 +274,17 @@ def mode_text(lease: Holder) -> str:
 
 def grant_text(what: str, grant: Grant) -> str:
     """A lease as its holder sees it."""
+    time = format_ms(grant.expires_in_ms)
+    lasts = ("expires in", f"{time} unless renewed: tenure renew {grant.lease_id}")
+    if grant.state == "parked":
+        lasts = ("parked for", f"{time}; no renewal prolongs that: tenure unpark {grant.lease_id}")
     return block(
         f"{what} {grant.key} to {grant.owner}",
         [
             ("token", grant.token),
             *([] if grant.mode == "exclusive" else [("mode", mode_text(grant))]),
             ("lease id", grant.lease_id),
-            ("expires in", f"{format_ms(grant.expires_in_ms)} unless renewed: tenure renew {grant.lease_id}"),
+            lasts,
         ],
     )
 

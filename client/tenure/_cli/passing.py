@@ -17,7 +17,13 @@ tenure handover LEASE_ID --to SESSION_ID
 tenure handover "$TENURE_LEASE_ID" --to "$(cat successor.session)" """.rstrip(),
 )
 @click.argument("lease_id")
-@click.option("--to", "session_id", metavar="SESSION_ID", required=True, help="The successor's session.")
+@click.option(
+    "--to",
+    "session_id",
+    metavar="SESSION_ID",
+    required=True,
+    help="The successor's session; tenure sessions open makes one.",
+)
 def handover(settings: Settings, console: Console, lease_id: str, session_id: str) -> None:
     """Give a lease, by its LEASE_ID, to another session, past all who wait.
 
@@ -63,19 +69,36 @@ def park(settings: Settings, console: Console, lease_id: str, limit: int) -> Non
 
 
 @command(
-    "unpark", examples="tenure unpark LEASE_ID\ntenure unpark LEASE_ID --ttl 1m -o json | jq .lease.token"
+    "unpark",
+    examples="""\
+tenure unpark LEASE_ID
+tenure unpark LEASE_ID --session SESSION_ID
+tenure unpark LEASE_ID --ttl 1m -o json | jq .lease.token""",
 )
 @click.argument("lease_id")
 @click.option(
     "--ttl", type=Duration(), help="How long it lasts unless renewed. [default: as before it was parked]"
 )
-def unpark(settings: Settings, console: Console, lease_id: str, ttl: int | None) -> None:
+@click.option(
+    "--session",
+    "session_id",
+    metavar="SESSION_ID",
+    help="Hold it in this session from here on. [default: alone]",
+)
+def unpark(
+    settings: Settings, console: Console, lease_id: str, ttl: int | None, session_id: str | None
+) -> None:
     """Take up a parked lease by its LEASE_ID, and print it with its new token.
 
     From here on it has to be renewed again. One that is not parked is printed as it is. Exit code 1 if it has
     ended.
     """
+    if ttl is not None and session_id is not None:
+        raise click.UsageError("--ttl goes without --session, which has its own")
+    settings.hints["no_session"] = settings.hints["session_expired"] = (
+        "Open another session: tenure sessions open"
+    )
     settings.hints["outcome_unknown"] = "It may have been taken up. Run it again to see its token."
     seconds = None if ttl is None else ttl / 1000
-    lease = perform(settings, lambda client: client.unpark(lease_id, ttl=seconds))
+    lease = perform(settings, lambda client: client.unpark(lease_id, ttl=seconds, session_id=session_id))
     console.result({"status": "unparked", "lease": lease}, grant_text("taken up", lease))

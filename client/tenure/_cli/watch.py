@@ -46,11 +46,12 @@ def watch(
     """Follow what happens to all keys, or to those that begin with PREFIX, until Ctrl-C.
 
     Each event is told once, in the order of revisions, through lost connections and changes of leader. What
-    no node remembers any more is told as a gap: then look at the state by tenure list. With -o json each line
-    is a document of its own. Exit code 3 if no node could be reached at first.
+    no node remembers any more is told as a gap, on standard error if --kind leaves gaps out: then look at the
+    state by tenure list. With -o json each line is a document of its own. Exit code 3 if no node could be
+    reached at first.
 
     Kinds: granted, renewed, progress, parked, unparked, released, expired, broken, handed_over, resized,
-    committed, commit_refused, record_deleted, queue_joined, queue_left, gap.
+    committed, commit_refused, record_deleted, queue_joined, queue_left, restored, gap.
     """
     unknown = set(kinds) - _kinds()
     if unknown:
@@ -63,6 +64,8 @@ def watch(
         async with contextlib.aclosing(client.watch(prefix, after=now if after is None else after)) as events:
             async for event in events:
                 if kinds and event.kind not in kinds:
+                    if event.kind == "gap":
+                        console.note(_gap(event))
                     continue
                 _print(console, event)
                 if left is not None:
@@ -83,12 +86,16 @@ def _kinds() -> set[str]:
     return {kind.value for kind in EventKind}
 
 
+def _gap(event: Event) -> str:
+    return f"{event.revision:>8}  gap: events before it may be missing"
+
+
 def _print(console: Console, event: Event) -> None:
     if console.output == "json":
         click.echo(msgspec.json.encode(event).decode())
         return
     if event.kind == "gap":
-        click.echo(f"{event.revision:>8}  gap: events before it may be missing")
+        click.echo(_gap(event))
         return
     parts = [f"{event.revision:>8}  {event.at}  {event.kind:<14} {event.key}"]
     if event.owner:

@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _SseEncoder:
-    """Server-Sent Events. A notice that names a revision moves the id on as events do."""
+    """Server-Sent Events. A notice that names a place to go on after moves the id on as events do."""
 
     def events(self, events: Sequence[Event]) -> bytes:
         return b"".join(
@@ -46,7 +46,7 @@ class _SseEncoder:
     def notice(self, notice: Notice) -> bytes:
         if notice.kind == "alive":
             return b": alive\n\n"
-        place = b"" if notice.revision is None else b"id: %d\n" % notice.revision
+        place = b"" if notice.place is None else b"id: %d\n" % notice.place
         return b"%bevent: %b\ndata: %b\n\n" % (place, notice.kind.encode(), _encode(notice.body))
 
 

@@ -36,8 +36,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             "last `id` on any of them: by `from`, or by the header `Last-Event-ID`. To know the state too, "
             "list the leases first and watch from the `revision` of that list. `bookmark` says how far "
             "everything has been told; `gap` ends a watch whose client was too slow, and says after which "
-            "revision to resume; `shutting_down` ends a watch whose node stops; `leader_changed` has no "
-            "place in the order. The kind `restored` has no key: the cluster was put back to a backup. "
+            "revision to resume, or one whose client this node is behind, and moves no `id`; `shutting_down` "
+            "ends a watch whose node stops; `leader_changed` has no place in the order. The kind `restored` "
+            "has no key: the cluster was put back to a backup. "
             "Comments are signs of life."
         ),
         tag="events",

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
-from tenure_cluster.lease import results
+from tenure_cluster.lease import limits, results
 from tenure_cluster.lease.audit_trail import Noted
 from tenure_cluster.lease.types import LeaseLife, Session
 from tenure_cluster.service.asks import Answer, Ask
@@ -151,23 +151,50 @@ def waiting_reply(
     )
 
 
-def held(result: results.Held, now_ms: int) -> Problem:
+def held(result: results.Held, ask: Ask, now_ms: int) -> Problem:
     """Refused because of others: the holder, those who wait, or a grace period that runs."""
     extra: dict[str, Any] = {"key": result.key, "waiters": result.waiters}
+    blocked_ms = remaining_ms(result.blocked_until_ms, now_ms)
     if result.holders:
         first = holder_body(result.holders[0], now_ms)
         extra |= {"reason": "held", "holder": first}
         if len(result.holders) > 1:
             extra["holders"] = [holder_body(holder, now_ms) for holder in result.holders]
         detail = f"{result.key!r} is held by {first.owner!r} for another {first.expires_in_ms} ms"
-    elif result.blocked_until_ms > now_ms:
-        blocked_ms = result.blocked_until_ms - now_ms
+        if not isinstance(ask.request, AcquireRequest):
+            detail = f"the session has a lease of {result.key!r} already"
+        elif _has_room(result, ask.request):
+            # It is not the holders who are in the way.
+            if blocked_ms:
+                extra["reason"] = "grace"
+                detail = f"{result.key!r} has room, but nobody is granted it for {blocked_ms} ms more: "
+                detail += "the grace period of somebody who held it too"
+            elif result.waiters and _holds_none(ask.request):
+                extra["reason"] = "queued"
+                detail = f"{result.key!r} has room, but {result.waiters} who came before wait for it"
+        if blocked_ms:
+            extra["blocked_ms"] = blocked_ms
+    elif blocked_ms:
         extra |= {"reason": "grace", "expires_in_ms": blocked_ms, "blocked_ms": blocked_ms}
         detail = f"{result.key!r} stays free for {blocked_ms} ms more: its last holder's grace period"
     else:
         extra["reason"] = "queued"
         detail = f"{result.key!r} is about to be granted to another"
     return Problem("held", detail, extra)
+
+
+def _has_room(result: results.Held, asked: AcquireRequest) -> bool:
+    """Whether the acquire would go beside the holders, as far as those that are named tell."""
+    if asked.mode == "shared":
+        return result.holders[0].mode == "shared" and len(result.holders) < limits.HOLDERS_NAMED_MAX
+    places = min(asked.slots or 0, limits.HOLDERS_NAMED_MAX) if asked.mode == "permit" else 0
+    return len(result.holders) < places
+
+
+def _holds_none(asked: AcquireRequest) -> bool:
+    """Whether those who are named can't be leases of the asker's own, because of which it was refused."""
+    returned = asked.mode == "shared" and asked.key is not None and asked.if_held == "return"
+    return asked.session_id is None or returned
 
 
 def answer(result: object, ask: Ask, now_ms: int) -> Answer:
@@ -308,7 +335,7 @@ def _queue_full(result: results.QueueFull, ask: Ask, now_ms: int) -> Answer:
 _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.Granted: _granted,
     results.Waiting: _waiting,
-    results.Held: lambda result, ask, now_ms: held(result, now_ms),
+    results.Held: held,
     results.Deadlock: _deadlock,
     results.ModeConflict: _mode_conflict,
     results.GuardConflict: _guard_conflict,

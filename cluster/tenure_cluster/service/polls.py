@@ -284,6 +284,6 @@ class Polls:
             table, now_ms = self._replica.table, self._raft.now_ms()
             view = reads.View(table, table.time_ms, now_ms)
             in_the_way = next((key for key in keys if view.holders(ask.tenant, key)), keys[0])
-            done(held(reads.held(view, ask.tenant, in_the_way), now_ms))
+            done(held(reads.held(view, ask.tenant, in_the_way), ask, now_ms))
 
         self._proposer.abandon(ask.tenant, request.request_id or "", request.session_id, left)

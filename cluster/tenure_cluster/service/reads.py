@@ -63,7 +63,7 @@ def read(ask: Ask, view: View) -> Answer:
 
 def with_index(answer: Answer, applied_index: int) -> Answer:
     """Say of a stale read's answer how far this node's replica was."""
-    if isinstance(answer, LeaseBody | LeasesReply | QueueReply | RecordReply):
+    if isinstance(answer, LeaseBody | LeasesReply | QueueReply | RecordReply | SessionReply):
         return msgspec.structs.replace(answer, applied_index=applied_index)
     if isinstance(answer, Problem):
         return msgspec.structs.replace(answer, extra={**answer.extra, "applied_index": applied_index})
@@ -92,17 +92,22 @@ def _named(grants: list[results.Grant]) -> list[results.Holder]:
 
 
 def _validate(tenant: str, request: ValidateRequest, view: View) -> Answer:
+    """Of a pool each slot has a floor, and a token is held against that of its own slot, if it can be told
+    which that is; else against the newest."""
     state = view.table.key_state(tenant, request.key)
     guards = state.guards if state is not None else {}
-    floor = max((guard.floor for guard in guards.values()), default=0)
+    floors = {guard.floor for guard in guards.values()}
+    newest = max(floors, default=0)
     for grant in view.holders(tenant, request.key):
         lease = grant.lease
         guard = guards.get(lease.slot)
         below = guard is not None and lease.token < guard.floor
         if lease.token == request.token and not below and not (lease.claim_deadline_ms or lease.parked):
-            return ValidateReply(valid=True, reason="", current_token=floor)
-    stale = request.token < floor or not guards
-    return ValidateReply(valid=False, reason="stale_token" if stale else "not_live", current_token=floor)
+            return ValidateReply(valid=True, reason="", current_token=lease.token)
+    if request.token in floors:
+        return ValidateReply(valid=False, reason="not_live", current_token=request.token)
+    stale = request.token < newest or not guards
+    return ValidateReply(valid=False, reason="stale_token" if stale else "not_live", current_token=newest)
 
 
 def _get_lease(tenant: str, request: GetLeaseRequest, view: View) -> Answer:
@@ -180,13 +185,16 @@ def _get_record(tenant: str, request: GetRecordRequest, view: View) -> Answer:
 
 
 def _get_session(tenant: str, request: GetSessionRequest, view: View) -> Answer:
-    session = view.table.session(tenant, request.session_id)
-    expired = (tenant, request.session_id) in view.table.expired_sessions
-    if session.closed if session is not None else not expired:
+    table, ref = view.table, (tenant, request.session_id)
+    session = table.session(*ref)
+    # A private session that has expired is remembered by the lease of its id.
+    ended = table.ended.get(ref)
+    private = ended is not None and not ended.session_id and ended.reason == "expired"
+    if session.closed if session is not None else not (private or ref in table.expired_sessions):
         return Problem("no_session", "no such session is known")
     if session is None or not view.live(session.deadline_ms):
         return Problem("session_expired", "the session was not renewed in time")
-    leases = view.table.lease_count(tenant, request.session_id)
+    leases = table.lease_count(*ref)
     return SessionReply(session=session_body(session, leases, view.now_ms))
 
 

@@ -139,6 +139,8 @@ class SessionBody(_Reply, frozen=True, kw_only=True):
 
 class SessionReply(_Reply, frozen=True, kw_only=True):
     session: SessionBody
+    applied_index: int | UnsetType = UNSET
+    """Only on a read with consistency=stale."""
 
 
 class SessionClosedReply(_Reply, frozen=True, kw_only=True):
@@ -174,7 +176,7 @@ class ResizedReply(_Reply, frozen=True, kw_only=True):
 
 class ValidateReply(_Reply, frozen=True, kw_only=True):
     """``reason`` is empty when valid, else ``stale_token`` or ``not_live``. ``current_token`` is the
-    guard's floor.
+    guard's floor; of a pool, that of the slot whose token it is, else the newest.
     """
 
     valid: bool

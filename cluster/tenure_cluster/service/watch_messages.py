@@ -4,7 +4,8 @@ An event's body says what happened at which revision. Each is told once and in o
 after the revision that it was told last. Notices have no place in that order:
 
     bookmark         everything up to `revision` that concerns the watcher has been told
-    gap              events after `last` and up to `revision` may be missing; the watch has ended
+    gap              events after `last` and up to `revision` may be missing; the watch has ended. A lesser
+                     `revision`: this node is behind the watcher, who goes on after `last` elsewhere
     leader_changed   this node follows another leader, or another term of it
     shutting_down    this node stops: go on after `revision`, at one of `nodes`; the watch has ended
     alive            nothing has happened; a sign of life
@@ -45,11 +46,18 @@ class EventBody(msgspec.Struct, frozen=True, kw_only=True):
 
 class Notice(msgspec.Struct, frozen=True):
     """Something else that a watcher is told. ``revision`` is None where it says nothing about the order of
-    events; a stream of Server-Sent Events takes any other for the place to go on after."""
+    events."""
 
     kind: NoticeKind
     revision: int | None
     members: dict[str, Any] = {}
+
+    @property
+    def place(self) -> int | None:
+        """The revision to go on after; None where that stays as it is. Nobody is sent back by a node that is
+        behind, or would be told again what another has told already."""
+        behind = self.revision is not None and self.members.get("last", 0) > self.revision
+        return None if behind else self.revision
 
     @property
     def body(self) -> dict[str, Any]:
