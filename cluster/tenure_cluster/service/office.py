@@ -62,21 +62,21 @@ class Office:
         elif operation != "acquire":
             self._propose(ask, lambda settled: self._answer(ask, settled, done))
         elif ask.wait_ms > 0:
-            self._polls.start(ask, done)
+            self._polls.start(ask, done, self._propose)
         else:
             self._propose(ask, lambda settled: self._polls.settle(ask, settled, done))
 
     def _propose(self, ask: Ask, then: Callable[[Settled], None]) -> None:
         quotas = self._quotas
-        if not quotas.counts(ask):
+        charge = quotas.begin(ask)
+        if charge is None:
             self._proposer.ask(ask, then)
             return
 
         def settled(outcome: Settled) -> None:
-            quotas.ended(ask)
+            quotas.end(charge)
             then(outcome)
 
-        quotas.begun(ask)
         self._proposer.ask(ask, settled)
 
     def _answer(self, ask: Ask, settled: Settled, done: Done) -> None:
