@@ -13,6 +13,7 @@ import msgspec
 from tenure_cluster.api import authorize, batch, target
 from tenure_cluster.api.answer import Answer, refusal, success
 from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
+from tenure_cluster.api.discretion import shown
 from tenure_cluster.api.fairness import HELD_BACK
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
@@ -92,6 +93,7 @@ class _OperationEndpoint(Endpoint):
 
     async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         reply = await self._call(self._operation, caller.tenant, request, caller.credential_id, caller.origin)
+        reply = shown(caller, reply)
         if type(reply) is Problem:
             return refusal(reply, answer_format)
         return success(self._statuses[type(reply)], reply, answer_format)
@@ -128,6 +130,7 @@ class _BatchEndpoint(Endpoint):
         places = [place for place in range(len(operations)) if place not in refusals]
         allowed = operations if not refusals else [operations[place] for place in places]
         answers = await self._service.batch(caller.tenant, allowed, caller.credential_id, caller.origin)
+        answers = [shown(caller, answer) for answer in answers]
         if refusals:
             asked_at = dict(zip(places, enumerate(answers), strict=True))
             answers = [

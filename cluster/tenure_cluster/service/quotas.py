@@ -99,8 +99,8 @@ class Quotas:
             return self._under_way.acquire(ask.tenant, request, _keys(request))
         if type(request) is OpenSessionRequest and quota.sessions_max:
             return self._under_way.session(ask.tenant)
-        writes = type(request) is CommitRequest and request.value is not None
-        if writes and (quota.records_max or quota.record_bytes_max):
+        bounded = quota.records_max or quota.record_bytes_max
+        if type(request) is CommitRequest and request.value is not None and bounded:
             return self._under_way.commit(ask.tenant, request.key, _value_bytes(request))
         return None
 
