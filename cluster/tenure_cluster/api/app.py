@@ -295,6 +295,8 @@ class HttpFront:
         if caller.prefixes and (refused := authorize.key_refusal(caller, asked)) is not None:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
             return refusal(refused, answer_format)
+        if self._fairness is not None and (cost := endpoint.cost(asked)) > 1:
+            await self._fairness.turn(caller.tenant, cost - 1)  # how much it is only its body has told
         long = isinstance(endpoint, LongEndpoint)
         if connection.beyond_share and (long or endpoint.ends_with_connection(asked)):
             return refusal(_BEYOND_SHARE, answer_format)

@@ -14,7 +14,7 @@ from tenure_cluster.api import authorize, batch, target
 from tenure_cluster.api.answer import Answer, refusal, success
 from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
 from tenure_cluster.api.discretion import shown
-from tenure_cluster.api.fairness import HELD_BACK
+from tenure_cluster.api.fairness import HELD_BACK, cost_of
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -73,6 +73,10 @@ class Endpoint(ABC):
         except msgspec.ValidationError as error:
             return fault(str(error))
 
+    def cost(self, request: Any) -> int:
+        """What a decoded request costs, in ordinary ones; see fairness.py."""
+        return 1
+
     def ends_with_connection(self, request: Any) -> bool:
         """Whether a decoded request is to be given up when its caller's connection is gone."""
         return False
@@ -117,6 +121,9 @@ class _BatchEndpoint(Endpoint):
     def __init__(self, route: Route, service: LeasePort) -> None:
         super().__init__(route, batch.BatchBody)
         self._service = service
+
+    def cost(self, request: Any) -> int:
+        return cost_of(len(request.ops))
 
     async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         operations = batch.operations(request)
