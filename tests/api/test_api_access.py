@@ -374,3 +374,20 @@ async def test_where_no_credential_is_needed_a_wrong_one_changes_nothing(node: R
     reply = await ask(node.port, "GET", "/v1/leases/k", authorization="Bearer whatever")
     assert reply.code == "not_held"
     assert (await ask(node.port, "GET", "/v1/credentials")).json["credentials"] == []
+
+
+async def test_the_last_administrator_who_can_still_come_in_is_kept(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    try:
+        _, brief = await guarded.created(lifetime_ms=1_000)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (await guarded.ask("GET", "/v1/credentials", bearer=brief)).status != 401:
+            assert time.monotonic() < deadline, "it does not run out"
+        target = f"/v1/credentials/{guarded.root.split('.')[1]}"
+        refused = await guarded.ask("DELETE", target, bearer=guarded.root)
+        assert (refused.code, refused.json["path"]) == ("invalid", "$.credential_id")
+        assert (await guarded.ask("GET", "/v1/credentials", bearer=guarded.root)).status == 200
+        await guarded.created()
+        assert (await guarded.ask("DELETE", target, bearer=guarded.root)).status == 200
+    finally:
+        guarded.node.stop()

@@ -15,7 +15,7 @@ import msgspec
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.raft import Raft
-from tenure_cluster.service import reads
+from tenure_cluster.service import last_administrator, reads
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer
@@ -86,7 +86,15 @@ class LeaseService:
             lambda: replica.table,
             lambda: asyncio.get_running_loop().time(),
         )
-        self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission, self.quotas)
+        self._office = Office(
+            raft,
+            self.proposer,
+            self.reader,
+            self.polls,
+            self.admission,
+            self.quotas,
+            lambda ask: self._forbidden(ask, wall_ms()),
+        )
         self.forwarding = Forwarding(
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
@@ -355,6 +363,13 @@ class LeaseService:
             named = msgspec.structs.replace(request, request_id=self._mint())
             return Ask(operation, tenant, named, remember=False, actor=actor, origin=origin)
         return Ask(operation, tenant, request, actor=actor, origin=origin)
+
+    def _forbidden(self, ask: Ask, wall_ms: int) -> Problem | None:
+        """Why this leader must not propose it, which the audit is told: the log will not."""
+        problem = last_administrator.refusal(ask, self._replica.table.credentials, wall_ms)
+        if problem is not None:
+            self.audit.refused(problem, ask.operation, tenant=ask.tenant, actor=ask.actor, origin=ask.origin)
+        return problem
 
     def _read_stale(self, ask: Ask) -> Answer:
         """Answer from this node's own replica, which may be behind, and say how far it is."""

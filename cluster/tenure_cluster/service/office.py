@@ -13,6 +13,7 @@ from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.changing_members import change_members
 from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
+from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.handing_over import transfer
 from tenure_cluster.service.polls import Polls
@@ -32,8 +33,11 @@ class Office:
         polls: Polls,
         admission: Admission,
         quotas: Quotas,
+        forbids: Callable[[Ask], Problem | None] = lambda ask: None,
     ) -> None:
+        """`forbids` says of an operation on credentials why it must not be, by this leader's wall clock."""
         self._raft = raft
+        self._forbids = forbids
         self._proposer = proposer
         self._reader = reader
         self._polls = polls
@@ -57,6 +61,8 @@ class Office:
                 done(refusal)
             return
         refusal = self._admission.refusal(operation, self._proposer.pending)
+        if refusal is None and operation in CREDENTIAL_OPERATIONS:
+            refusal = self._forbids(ask)
         if refusal is not None:
             done(refusal)
         elif operation != "acquire":
