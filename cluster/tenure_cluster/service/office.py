@@ -35,7 +35,8 @@ class Office:
         quotas: Quotas,
         forbids: Callable[[Ask], Problem | None] = lambda ask: None,
     ) -> None:
-        """`forbids` says of an operation on credentials why it must not be, by this leader's wall clock."""
+        """`forbids` says of an operation on credentials or members why it must not be, by what this leader
+        knows beside the log."""
         self._raft = raft
         self._forbids = forbids
         self._proposer = proposer
@@ -48,6 +49,9 @@ class Office:
         """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
         if operation in CLUSTER_OPERATIONS:
+            if (forbidden := self._forbids(ask)) is not None:
+                done(forbidden)
+                return
             (transfer if operation == "transfer" else change_members)(self._raft, ask, done)
             return
         if (exceeded := self._quotas.refusal(ask)) is not None:
