@@ -71,7 +71,7 @@ def add(
             raise AuthorityError(
                 f"{directory / node_id} is there already: renew it (tenured tls renew), or take another name"
             )
-    check_nodes(_known(directory) | nodes)
+    check_nodes({**_known(directory), **nodes})
     issued = {node_id: issue(authority, node_id, hosts, lifetime, now) for node_id, hosts in nodes.items()}
     with _told(directory):
         for node_id, each in issued.items():
@@ -94,7 +94,7 @@ def renew(
     hosts = {node_id: moved.get(node_id) or _hosts(directory, node_id) for node_id in node_ids}
     for node_id in moved:
         _hosts(directory, node_id)  # who is not there can't be renewed
-    check_nodes(_known(directory) | hosts)
+    check_nodes({**_known(directory), **hosts})
     issued = {node_id: issue(authority, node_id, named, lifetime, now) for node_id, named in hosts.items()}
     with _told(directory):
         for node_id, each in issued.items():
