@@ -375,6 +375,8 @@ class LeaseService:
 
     def _read_stale(self, ask: Ask) -> Answer:
         """Answer from this node's own replica, which may be behind, and say how far it is."""
+        if (exceeded := self.quotas.stale_refusal(ask.tenant)) is not None:
+            return exceeded
         table = self._replica.table
         answer = reads.read(ask, reads.View(table, table.time_ms, table.time_ms))
         return reads.with_index(answer, self._replica.applied_index)

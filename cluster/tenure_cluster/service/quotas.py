@@ -107,6 +107,14 @@ class Quotas:
     def end(self, charge: Charge) -> None:
         self._under_way.end(charge)
 
+    def stale_refusal(self, tenant: str) -> Problem | None:
+        """None if the tenant may have one more stale read, which each node answers by itself and counts by
+        itself."""
+        quota = self.of(tenant)
+        refused = None if quota is UNBOUNDED else self._rate(tenant, quota)
+        self.refused += refused is not None
+        return refused
+
     def watch_refusal(self, tenant: str, watches: int) -> Problem | None:
         """None if the tenant may open one more watch on this node beside those that it has."""
         most = self.of(tenant).watches_max
