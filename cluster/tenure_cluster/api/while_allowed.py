@@ -20,6 +20,7 @@ async def while_allowed(waiting: Awaitable[T], allowed: Callable[[], bool]) -> T
     assert task is not None
     loop = asyncio.get_running_loop()
     revoked = False
+    timer: asyncio.TimerHandle | None = None
 
     def look() -> None:
         nonlocal revoked, timer
@@ -36,4 +37,5 @@ async def while_allowed(waiting: Awaitable[T], allowed: Callable[[], bool]) -> T
             return None
         raise
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
