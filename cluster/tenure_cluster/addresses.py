@@ -1,6 +1,13 @@
 """Addresses as settings have them."""
 
+import errno
 import ipaddress
+import os
+import socket
+from typing import Final
+
+ADDRESS_FAULTS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
+"""What listening can fail with, beside a name that stands for nothing."""
 
 
 def split_address(address: str, *, any_port: bool = False) -> tuple[str, int]:
@@ -16,7 +23,24 @@ def split_address(address: str, *, any_port: bool = False) -> tuple[str, int]:
     port = int(port_text)
     if not (0 if any_port else 1) <= port <= 65_535:
         raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{address!r} has a host that can't be a name") from None
     return host, port
+
+
+def is_of_address(error: OSError) -> bool:
+    """Whether a fault is one of an address to listen on, and not of a file."""
+    is_name = isinstance(error, socket.gaierror)
+    return is_name or (error.errno in ADDRESS_FAULTS and error.filename is None)
+
+
+def reason_of(error: OSError) -> str:
+    """The system's words for a fault. Those of resolving a name have numbers of their own."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def is_loopback(host: str) -> bool:

@@ -13,7 +13,6 @@ must not leave any more.
 
 import asyncio
 import datetime as dt
-import errno
 import logging
 import os
 import secrets
@@ -28,6 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tenure_cluster import __version__, faults
+from tenure_cluster.addresses import is_of_address, reason_of
 from tenure_cluster.api.app import HttpFront
 from tenure_cluster.auth.certificates import TlsError
 from tenure_cluster.auth.gate import Gate, TokenDesk
@@ -250,8 +250,9 @@ class Node:
         try:
             await front.start(config.http.listen, None if self._tls is None else self._tls.clients)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise StartError(f"http.listen = {config.http.listen!r}: {reason}", EXIT_START) from error
+            raise StartError(
+                f"http.listen = {config.http.listen!r}: {reason_of(error)}", EXIT_START
+            ) from error
         self._front = front
         self._clocks = asyncio.create_task(self._compare_clocks(checks), name="clocks of the others")
         if self._tls is not None:
@@ -500,12 +501,8 @@ def _start_error(config: Config, error: Exception) -> StartError | None:
     if isinstance(error, MembersDiffer):
         return StartError(f"data_dir = {str(config.data_dir)!r}: {error}", EXIT_CONFIG)
     if isinstance(error, OSError):
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        if error.errno in _ADDRESS_FAULTS and error.filename is None:
+        reason = reason_of(error)
+        if is_of_address(error):
             return StartError(f"peer.listen = {config.peer.listen!r}: {reason}", EXIT_START)
         return StartError(f"data_dir = {str(config.data_dir)!r} can't be used: {reason}", EXIT_START)
     return None
-
-
-_ADDRESS_FAULTS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
-"""What listening can fail with."""

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
@@ -59,12 +59,9 @@ Keep DIR/ca.key off the nodes. Node n1 gets the directory DIR/n1; clients get DI
 @_CA_DAYS
 def init(directory: Path, nodes: tuple[str, ...], days: int, ca_days: int) -> None:
     """Make an authority in DIR, and a certificate for every node. Nothing is overwritten."""
-    from tenure_cluster.auth import authority, tls_files
+    from tenure_cluster.auth import tls_files
 
-    try:
-        parsed = authority.parse_nodes(nodes)
-    except authority.AuthorityError as error:
-        _fail(f"--node: {error}", EXIT_USAGE)
+    parsed = _parsed(nodes)
     _do(
         lambda: tls_files.init(
             directory,
@@ -89,19 +86,55 @@ def init(directory: Path, nodes: tuple[str, ...], days: int, ca_days: int) -> No
 @tls.command(
     epilog="""\b
 Examples:
+  tenured tls add certs --node n4=10.0.0.4
+\b
+Node n4 gets the directory DIR/n4; what the others have stays as it is."""
+)
+@_DIRECTORY
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    required=True,
+    metavar="ID=HOST,…",
+    help="A node that is new, and the names and addresses at which clients reach it. Once for each node.",
+)
+@_DAYS
+def add(directory: Path, nodes: tuple[str, ...], days: int) -> None:
+    """Issue certificates for further nodes, by the authority in DIR."""
+    from tenure_cluster.auth import tls_files
+
+    parsed = _parsed(nodes)
+    _do(lambda: tls_files.add(directory, parsed, lifetime=dt.timedelta(days=days), now=_now()))
+    click.echo(f"{directory.absolute()}: certificates for {', '.join(parsed)}, valid for {days} days.")
+
+
+@tls.command(
+    epilog="""\b
+Examples:
   tenured tls renew certs
   tenured tls renew certs --node n2 --days 90
+  tenured tls renew certs --node n3=10.0.0.7
 \b
 Copy DIR/n1 to node n1 again, and so on: a running node takes up the new files by itself."""
 )
 @_DIRECTORY
-@click.option("--node", "nodes", multiple=True, metavar="ID", help="Only this node; may be repeated.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="ID[=HOST,…]",
+    help="Only this node, for other hosts if they are named; may be repeated.",
+)
 @_DAYS
 def renew(directory: Path, nodes: tuple[str, ...], days: int) -> None:
     """Issue the nodes in DIR new certificates and keys, for the same hosts."""
     from tenure_cluster.auth import tls_files
 
-    done = _do(lambda: tls_files.renew(directory, nodes, lifetime=dt.timedelta(days=days), now=_now()))
+    moved = _parsed([node for node in nodes if "=" in node])
+    only = [node for node in nodes if "=" not in node]
+    lifetime = dt.timedelta(days=days)
+    done = _do(lambda: tls_files.renew(directory, only, moved=moved, lifetime=lifetime, now=_now()))
     click.echo(f"{directory.absolute()}: new certificates for {', '.join(done)}, valid for {days} days.")
 
 
@@ -135,6 +168,15 @@ def drop_old_ca(directory: Path) -> None:
 
     dropped = _do(lambda: tls_files.drop_old_ca(directory))
     click.echo(f"{directory.absolute()}: {dropped} older authorities dropped from every ca.pem.")
+
+
+def _parsed(nodes: Sequence[str]) -> dict[str, list[str]]:
+    from tenure_cluster.auth import authority
+
+    try:
+        return authority.parse_nodes(nodes)
+    except authority.AuthorityError as error:
+        _fail(f"--node: {error}", EXIT_USAGE)
 
 
 def _do(action: Callable[[], T]) -> T:

@@ -1,5 +1,6 @@
 """Credentials at the front: who is let in, and to what."""
 
+import asyncio
 import stat
 import time
 from pathlib import Path
@@ -150,6 +151,30 @@ async def test_a_revoked_credential_is_refused_at_once(guarded: Guarded) -> None
     assert (await guarded.ask("GET", "/v1/leases", bearer=bearer)).status == 401
     again = await guarded.ask("DELETE", f"/v1/credentials/{credential_id}", bearer=guarded.root)
     assert (again.status, again.code) == (404, "no_credential")
+
+
+async def test_an_acquire_that_waits_is_given_up_when_its_credential_is_revoked(guarded: Guarded) -> None:
+    credential_id, bearer = await guarded.created(tenant="waits")
+    other = await guarded.bearer(tenant="waits")
+    body = {"key": "k", "owner": "o", "ttl_ms": 60_000}
+    held = (await guarded.ask("POST", "/v1/acquire", body, other)).json["lease"]
+    asked = {**body, "request_id": "r", "wait_ms": 60_000}
+    waiting = asyncio.create_task(guarded.ask("POST", "/v1/acquire", asked, bearer))
+
+    async def until_there_are(waiters: int) -> None:
+        queue: dict[str, Any] = {}
+        while queue.get("waiters_total") != waiters:
+            queue = (await guarded.ask("GET", "/v1/queues/k", bearer=other)).json
+
+    async with asyncio.timeout(START_TIMEOUT_S):
+        await until_there_are(1)
+        target = f"/v1/credentials/{credential_id}"
+        assert (await guarded.ask("DELETE", target, bearer=guarded.root)).status == 200
+        refused = await waiting
+        assert (refused.code, refused.headers["www-authenticate"]) == ("unauthenticated", "Bearer")
+        await until_there_are(0)
+    await guarded.ask("POST", "/v1/release", {"lease_id": held["lease_id"]}, other)
+    assert (await guarded.ask("GET", "/v1/leases/k", bearer=other)).code == "not_held"
 
 
 async def test_both_secrets_are_valid_in_the_overlap_of_a_rotation(guarded: Guarded) -> None:
@@ -374,3 +399,20 @@ async def test_where_no_credential_is_needed_a_wrong_one_changes_nothing(node: R
     reply = await ask(node.port, "GET", "/v1/leases/k", authorization="Bearer whatever")
     assert reply.code == "not_held"
     assert (await ask(node.port, "GET", "/v1/credentials")).json["credentials"] == []
+
+
+async def test_the_last_administrator_who_can_still_come_in_is_kept(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    try:
+        _, brief = await guarded.created(lifetime_ms=1_000)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (await guarded.ask("GET", "/v1/credentials", bearer=brief)).status != 401:
+            assert time.monotonic() < deadline, "it does not run out"
+        target = f"/v1/credentials/{guarded.root.split('.')[1]}"
+        refused = await guarded.ask("DELETE", target, bearer=guarded.root)
+        assert (refused.code, refused.json["path"]) == ("invalid", "$.credential_id")
+        assert (await guarded.ask("GET", "/v1/credentials", bearer=guarded.root)).status == 200
+        await guarded.created()
+        assert (await guarded.ask("DELETE", target, bearer=guarded.root)).status == 200
+    finally:
+        guarded.node.stop()

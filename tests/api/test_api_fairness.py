@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from api_guarded import Guarded
@@ -182,3 +184,24 @@ async def test_strangers_are_told_at_a_pace_too(guarded: Guarded) -> None:
     replies = await asyncio.gather(*(guarded.ask("GET", "/v1/leases") for _ in range(asked)))
     assert {reply.status for reply in replies} == {401}
     assert loop.time() - began_s >= (asked - 1) / REFUSALS_PER_S * 0.9
+
+
+async def test_a_batch_costs_its_tenant_what_a_frame_of_as_many_operations_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: Counter[str] = Counter()
+    turn = Turns.turn
+
+    async def paying(self: Turns, tenant: str, cost: int = 1) -> None:
+        paid[tenant] += cost
+        await turn(self, tenant, cost)
+
+    monkeypatch.setattr(Turns, "turn", paying)
+    guarded = Guarded(tmp_path)
+    try:
+        bearer = await guarded.bearer(tenant="batches")
+        ops = [{"op": "validate", "key": "k", "token": 1}] * 1_000
+        assert (await guarded.ask("POST", "/v1/batch", {"ops": ops}, bearer)).status == 200
+        assert paid["batches"] == cost_of(1_000)
+    finally:
+        guarded.node.stop()

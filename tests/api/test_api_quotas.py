@@ -210,3 +210,16 @@ async def test_a_faulty_quota_is_refused_with_the_path(
     reply = await guarded.ask("POST", "/v1/quotas", {"tenant": "t", **wrong}, guarded.root)
     assert reply.status in (400, 422)
     assert reply.json["path"].startswith(path)
+
+
+async def test_stale_reads_are_operations_too(guarded: Guarded) -> None:
+    of = await tenant(guarded, operations_per_s=1)
+    assert (await of.acquire("k")).status == 200
+    asked = {"key": "k", "consistency": "stale"}
+    async with stream(guarded.port, Authorization=f"Bearer {of.bearer}") as client:
+        looks = await client.ask_all(*(("get_lease", asked) for _ in range(50)))
+    refused = [body for status, body in looks if status == 429]
+    assert len(refused) >= 40
+    assert refused[0]["quota"] == "operations_per_s"
+    replies = [await of.ask("GET", "/v1/leases?consistency=stale") for _ in range(5)]
+    assert 429 in {reply.status for reply in replies}

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tenure_cluster.auth import certificates as pem
 from tenure_cluster.auth import tls_files
 from tenure_cluster.auth.authority import AuthorityError, issue, make_authority, parse_nodes
-from tenure_cluster.auth.tls import Contexts, load
+from tenure_cluster.auth.tls import Contexts, Files, load
 from tenure_cluster.cli import cli
 
 NODES = ("n1", "n2", "n3")
@@ -152,3 +152,60 @@ def test_the_old_authority_is_not_dropped_while_a_certificate_is_of_it(tmp_path:
     assert done.exit_code == 3
     assert "n2/cert.pem is still of an older authority" in done.output
     assert len(tls_files._certificates(tmp_path / "n3" / "ca.pem")) == 2
+
+
+def accept_each_other(directory: Path, *nodes: str) -> None:
+    """What every node has been given lets it talk to every other."""
+    files = [
+        Files(
+            *(str(directory / node / name) for name in ("cert.pem", "key.pem", "ca.pem")),
+            "",
+            node,
+            "localhost",
+        )
+        for node in nodes
+    ]
+    made = [load(of_node, now()) for of_node in files]
+    for accepting, dialling in itertools.product(made, made):
+        pem.check_handshake(accepting.peers_accepting, dialling.peers_dialling)
+
+
+def test_a_node_that_is_added_and_those_before_it_accept_each_other(tmp_path: Path) -> None:
+    assert tenured("init", tmp_path, "--node", "n1=h1", "--node", "n2=h2").exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = tenured("add", tmp_path, "--node", "n4=10.0.0.4", "--days", "30")
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in before} == before
+    assert mode(tmp_path / "n4" / "key.pem") == 0o600
+    [certificate] = pem.certificates("x", str(tmp_path / "n4" / "cert.pem"))
+    assert pem.names(certificate) == (["n4"], ["10.0.0.4"])
+    accept_each_other(tmp_path, "n1", "n4")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("n1=h", 3, "is there already: renew it"),
+        ("n4=n2", 3, "'n2' is the id of another node"),
+        ("h1=10.0.0.4", 3, "'h1' is the id of another node"),
+        ("n4", 2, "'n4' is not ID=HOST"),
+    ],
+)
+def test_a_node_that_could_pass_for_another_is_not_added(
+    tmp_path: Path, text: str, code: int, told: str
+) -> None:
+    assert tenured("init", tmp_path, "--node", "n1=h1", "--node", "n2=h2").exit_code == 0
+    done = tenured("add", tmp_path, "--node", text)
+    assert (done.exit_code, told in done.output) == (code, True), done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.key", "ca.pem", "n1", "n2"]
+
+
+def test_a_node_that_moves_is_renewed_for_other_hosts(tmp_path: Path) -> None:
+    assert tenured("init", tmp_path, "--node", "n1=h1", "--node", "n2=h2").exit_code == 0
+    done = tenured("renew", tmp_path, "--node", "n1", "--node", "n2=10.0.0.7,h3")
+    assert (done.exit_code, "n1, n2" in done.output) == (0, True), done.output
+    hosts = [pem.names(pem.certificates("x", str(tmp_path / node / "cert.pem"))[0]) for node in ("n1", "n2")]
+    assert hosts == [(["n1", "h1"], []), (["n2", "h3"], ["10.0.0.7"])]
+    for wrong, told in (("n2=n1", "'n1' is the id of another node"), ("n9=h", "n9")):
+        done = tenured("renew", tmp_path, "--node", wrong)
+        assert (done.exit_code, told in done.output) == (3, True), done.output

@@ -128,6 +128,8 @@ def test_rights_may_stand_among_other_scopes(desk: Desk) -> None:
         {"sub": None},
         {"sub": ""},
         {"sub": "x" * 200},
+        {"sub": "\ud800"},
+        {"sub": "agent-a\nwarning: forged"},
         {"exp": None},
         {"exp": NOW_S},
         {"exp": NOW_S - 1},
@@ -139,6 +141,8 @@ def test_rights_may_stand_among_other_scopes(desk: Desk) -> None:
         {"tenant": ""},
         {"tenant": "t" * 500},
         {"tenant": ["team"]},
+        {"tenant": "\udfff"},
+        {"tenant": "team\x00"},
         {"rights": None},
         {"rights": []},
         {"rights": "openid"},
@@ -181,6 +185,7 @@ FORGED = {
     "by another key that brings itself": lambda: token(
         OTHER_KEY, head={"jwk": json.loads(key_set(a=OTHER_KEY))}
     ),
+    "with something that must be understood": lambda: token(head={"crit": ["b32"], "b32": 1}),
     "unsigned": _unsigned,
     "signed with the public key": _signed_with_the_public_key,
     "changed": _changed,

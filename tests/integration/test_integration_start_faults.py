@@ -97,6 +97,18 @@ def test_port_taken(tmp_path: Path, setting: str) -> None:
     assert f"{setting} = '{address}': Address already in use; free it, or set another" in told
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("setting", ["http.listen", "peer.listen"])
+def test_host_that_is_none(tmp_path: Path, setting: str) -> None:
+    address = "[fe80::1%nowhere]:7601"  # of which no name server is asked
+    config = configured(tmp_path, **{setting: address})
+    config.write_text("insecure = true\n" + config.read_text())
+    told = fault_of(started(config), 3)
+    assert f"{setting} = '{address}': " in told
+    assert "Unknown error" not in told
+    assert told.endswith("; free it, or set another")
+
+
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A directory that others than its owner can look into; pytest's own are for one user alone."""
@@ -260,6 +272,10 @@ def test_certificate_expired(tmp_path: Path) -> None:
         ({"durablity": "os"}, "unknown setting durablity; did you mean durability?"),
         ({"http.lisen": "127.0.0.1:1"}, "unknown setting http.lisen; did you mean http.listen?"),
         ({"durability": "disk"}, "durability: invalid enum value 'disk'"),
+        (
+            {"http.listen": "n1..example:7601"},
+            "http.listen: 'n1..example:7601' has a host that can't be a name",
+        ),
     ],
 )
 def test_config_typo(tmp_path: Path, typo: dict[str, str], told: str) -> None:

@@ -232,6 +232,58 @@ def test_a_stale_holder_that_hammers_is_counted_by_its_token(audited: World) -> 
     ]
 
 
+def made_up(world: World, token: int, actor: str = "c") -> None:
+    """A commit with a token that nobody was given."""
+    world.apply(
+        commands.Commit(
+            tenant=TENANT,
+            key="k",
+            slot=0,
+            lease_id="no-lease",
+            token=token,
+            mode="current",
+            seq=None,
+            op_id=None,
+            require_live=True,
+            if_revision=None,
+            value=None,
+            binary=False,
+            digest="",
+            wall_ms=world.wall_ms,
+            actor=actor,
+        )
+    )
+
+
+def test_tokens_that_are_made_up_push_nothing_out_of_the_audit(world: World) -> None:
+    audited = begin(world, records_max=2 * limits.AUDIT_COMMITS_MAX)
+    break_key(audited, "evidence")
+    for number in range(1, 20 * limits.AUDIT_COMMITS_MAX):
+        made_up(audited, number)
+    commits = [one for one in records(audited) if one.kind == "commit"]
+    assert len(commits) == limits.AUDIT_COMMITS_MAX + 1
+    assert (commits[-1].key, commits[-1].token, commits[-1].actor) == ("", 0, "c")
+    assert [one.key for one in records(audited) if one.kind == "break"] == ["evidence"]
+    made_up(audited, 7, actor="another")
+    assert [(one.actor, one.token) for one in records(audited)][-1] == ("another", 7)
+
+
+def test_refused_commits_that_are_counted_together_are_told_and_outlive_a_restart(world: World) -> None:
+    audited = begin(world, records_max=1_000)
+    asked = 3 * limits.AUDIT_COMMITS_MAX
+    for number in range(1, asked + 1):
+        made_up(audited, number)
+        if number % 50 == 0:
+            audited.restart()
+    for _ in range(20):
+        audited.wait(limits.AUDIT_REPEAT_MS)
+        audited.tick()
+    assert sum(one.count for one in records(audited) if one.kind == "commit") == asked
+    assert not audited.table.audit.repeats
+    made_up(audited, asked + 1)
+    assert records(audited)[-1].token == asked + 1, "after a quiet time they are told apart again"
+
+
 def test_when_too_many_are_counted_the_oldest_is_told_early(
     audited: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

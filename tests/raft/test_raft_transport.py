@@ -440,6 +440,18 @@ async def test_what_was_written_before_an_orderly_stop_still_arrives() -> None:
         await eventually(lambda: second.told.gone == ["n1"])
 
 
+async def test_a_peer_whose_host_is_none_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    end = End("n1", {"n2": "[fe80::1%nowhere]:7701"})  # of which no name server is asked
+    await end.transport.start()
+    try:
+        await eventually(lambda: "no link to n2: fe80::1%nowhere can't be found: " in caplog.text)
+        epoch = end.transport._epoch
+        await eventually(lambda: end.transport._epoch > epoch + 1)
+        assert caplog.text.count("no link to n2") == 1
+    finally:
+        await end.transport.stop()
+
+
 async def test_nothing_leaves_after_an_abrupt_end() -> None:
     async with two_ends() as (first, second, _):
         await eventually(lambda: first.told.links == [("n2", True)])

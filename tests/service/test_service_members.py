@@ -93,3 +93,18 @@ async def test_who_holds_newer_commands_back_is_named_with_what_to_do(tmp_path: 
         assert refused.extra["nodes"] == ["n4"]
         assert "n4 has not said yet which version it runs" in refused.detail
         assert refused.detail.endswith("start it, or remove it")
+
+
+async def test_a_member_is_not_added_or_moved_to_where_another_one_is_configured(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as running:
+        leader, follower = await running.leader(), await running.follower()
+        place = follower.config.peer.listen
+        for wrong in (
+            replace(ADD, peer=place),
+            AddMemberRequest(id=leader.node_id, peer=place, http="http://x", readdress=True),
+        ):
+            refused = await follower.service.call("add_member", TENANT, wrong)
+            assert isinstance(refused, Problem)
+            assert refused.code == "member_exists"
+            assert refused.detail == f"{follower.node_id} has the peer address {place}"
+        assert sorted(leader.raft.membership.names) == ["n1", "n2", "n3"]

@@ -72,7 +72,7 @@ ADMIN_ROUTES: Final[tuple[Route, ...]] = (
         summary="Take a credential away",
         description=(
             "Its bearer is refused from now on, at a node that lags behind as soon as it knows. What it "
-            "holds ends by its TTL. The last credential with the right `admin` is kept."
+            "holds ends by its TTL. The last credential with the right `admin` that is valid is kept."
         ),
         tag="credentials",
         request=credential_requests.RevokeCredentialRequest,

@@ -34,6 +34,7 @@ from tenure_cluster.api.problems import invalid
 from tenure_cluster.api.routes import Route
 from tenure_cluster.api.stream import Stream, StreamEndpoint
 from tenure_cluster.api.tls_site import TlsSite
+from tenure_cluster.api.while_allowed import while_allowed
 from tenure_cluster.auth.gate import Caller, Gate
 from tenure_cluster.observe.request_context import REQUEST_ID, SPAN
 from tenure_cluster.observe.request_log import SERVER_ERROR, RequestLog
@@ -295,6 +296,8 @@ class HttpFront:
         if caller.prefixes and (refused := authorize.key_refusal(caller, asked)) is not None:
             authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
             return refusal(refused, answer_format)
+        if self._fairness is not None and (cost := endpoint.cost(asked)) > 1:
+            await self._fairness.turn(caller.tenant, cost - 1)  # how much it is only its body has told
         long = isinstance(endpoint, LongEndpoint)
         if connection.beyond_share and (long or endpoint.ends_with_connection(asked)):
             return refusal(_BEYOND_SHARE, answer_format)
@@ -317,7 +320,11 @@ class HttpFront:
                     self._fairness,
                 )
                 return await endpoint.serve(exchange, asked)
-            return await endpoint.answer(asked, answer_format, caller)
+            if (gate := self._gate) is None:
+                return await endpoint.answer(asked, answer_format, caller)
+            waiting = endpoint.answer(asked, answer_format, caller)
+            answered = await while_allowed(waiting, lambda: gate.still(caller))
+            return answered or refusal(authorize.UNAUTHENTICATED, answer_format, _CHALLENGE)
         finally:
             connection.cancel_when_lost = None
 

@@ -13,7 +13,8 @@ import msgspec
 from tenure_cluster.api import authorize, batch, target
 from tenure_cluster.api.answer import Answer, refusal, success
 from tenure_cluster.api.codec import CONTENT_TYPES, Decoders, Format, fault
-from tenure_cluster.api.fairness import HELD_BACK
+from tenure_cluster.api.discretion import shown
+from tenure_cluster.api.fairness import HELD_BACK, cost_of
 from tenure_cluster.api.limits import DETAIL_CHARS_MAX
 from tenure_cluster.api.port import LeasePort
 from tenure_cluster.api.problems import invalid
@@ -72,6 +73,10 @@ class Endpoint(ABC):
         except msgspec.ValidationError as error:
             return fault(str(error))
 
+    def cost(self, request: Any) -> int:
+        """What a decoded request costs, in ordinary ones; see fairness.py."""
+        return 1
+
     def ends_with_connection(self, request: Any) -> bool:
         """Whether a decoded request is to be given up when its caller's connection is gone."""
         return False
@@ -92,6 +97,7 @@ class _OperationEndpoint(Endpoint):
 
     async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         reply = await self._call(self._operation, caller.tenant, request, caller.credential_id, caller.origin)
+        reply = shown(caller, reply)
         if type(reply) is Problem:
             return refusal(reply, answer_format)
         return success(self._statuses[type(reply)], reply, answer_format)
@@ -116,6 +122,9 @@ class _BatchEndpoint(Endpoint):
         super().__init__(route, batch.BatchBody)
         self._service = service
 
+    def cost(self, request: Any) -> int:
+        return cost_of(len(request.ops))
+
     async def answer(self, request: Any, answer_format: Format, caller: Caller = EVERYBODY) -> Answer:
         operations = batch.operations(request)
         if isinstance(operations, Problem):
@@ -128,6 +137,7 @@ class _BatchEndpoint(Endpoint):
         places = [place for place in range(len(operations)) if place not in refusals]
         allowed = operations if not refusals else [operations[place] for place in places]
         answers = await self._service.batch(caller.tenant, allowed, caller.credential_id, caller.origin)
+        answers = [shown(caller, answer) for answer in answers]
         if refusals:
             asked_at = dict(zip(places, enumerate(answers), strict=True))
             answers = [

@@ -19,6 +19,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from tenure_cluster.api import authorize, stream_frames
 from tenure_cluster.api.answer import Answer, refusal
+from tenure_cluster.api.discretion import shown
 from tenure_cluster.api.exchange import RECHECK_S, Exchange, LongEndpoint, Outflow
 from tenure_cluster.api.fairness import HELD_BACK, cost_of
 from tenure_cluster.api.limits import STREAM_HELD_MAX, STREAM_WAITS_MAX, STREAM_WATCHES_MAX
@@ -238,6 +239,7 @@ class Stream:
 
     def _settle(self, number: int, outcome: Any) -> None:
         """Answer an operation, at once or a little later if it was refused for want of quota."""
+        outcome = shown(self._caller, outcome)
         if self._fairness is None or type(outcome) is not Problem or outcome.code not in HELD_BACK:
             self._answer(number, outcome)
             return

@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from tenure_cluster.auth.authority import AuthorityError, Issued, issue, make_authority
+from tenure_cluster.auth.authority import AuthorityError, Issued, check_nodes, issue, make_authority
 from tenure_cluster.auth.certificates import names
 
 CA: Final = "ca.pem"
@@ -60,16 +60,42 @@ def init(
             _give(directory / node_id, each, authority.certificate_pem())
 
 
-def renew(
-    directory: Path, only: Sequence[str] = (), *, lifetime: dt.timedelta, now: dt.datetime
-) -> list[str]:
-    """Issue every node (or only some) a new certificate and key for the same hosts, by the newest authority;
-    returns their ids. Raises AuthorityError."""
+def add(
+    directory: Path, nodes: Mapping[str, Sequence[str]], *, lifetime: dt.timedelta, now: dt.datetime
+) -> None:
+    """Issue certificates for further nodes, by the newest authority. Raises AuthorityError; nothing that is
+    there is changed then."""
     authority, bundle = _authority(directory)
-    node_ids = list(only) or _nodes(directory)
-    issued = {
-        node_id: issue(authority, node_id, _hosts(directory, node_id), lifetime, now) for node_id in node_ids
-    }
+    for node_id in nodes:
+        if (directory / node_id).exists():
+            raise AuthorityError(
+                f"{directory / node_id} is there already: renew it (tenured tls renew), or take another name"
+            )
+    check_nodes({**_known(directory), **nodes})
+    issued = {node_id: issue(authority, node_id, hosts, lifetime, now) for node_id, hosts in nodes.items()}
+    with _told(directory):
+        for node_id, each in issued.items():
+            _make(directory / node_id)
+            _give(directory / node_id, each, bundle)
+
+
+def renew(
+    directory: Path,
+    only: Sequence[str] = (),
+    *,
+    moved: Mapping[str, Sequence[str]] = {},
+    lifetime: dt.timedelta,
+    now: dt.datetime,
+) -> list[str]:
+    """Issue every node (or only some) a new certificate and key, by the newest authority, for the same hosts
+    or, if it has `moved`, for others; returns their ids. Raises AuthorityError."""
+    authority, bundle = _authority(directory)
+    node_ids = [*only, *moved] or _nodes(directory)
+    hosts = {node_id: moved.get(node_id) or _hosts(directory, node_id) for node_id in node_ids}
+    for node_id in moved:
+        _hosts(directory, node_id)  # who is not there can't be renewed
+    check_nodes({**_known(directory), **hosts})
+    issued = {node_id: issue(authority, node_id, named, lifetime, now) for node_id, named in hosts.items()}
     with _told(directory):
         for node_id, each in issued.items():
             _give(directory / node_id, each, bundle)
@@ -134,6 +160,12 @@ def _nodes(directory: Path) -> list[str]:
     if not found:
         raise AuthorityError(f"{directory} holds no node's certificate")
     return found
+
+
+def _known(directory: Path) -> dict[str, list[str]]:
+    """All nodes that have a certificate, with their hosts."""
+    found = sorted(path.parent.name for path in directory.glob(f"*/{CERT}"))
+    return {node_id: _hosts(directory, node_id) for node_id in found}
 
 
 def _hosts(directory: Path, node_id: str) -> list[str]:

@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
@@ -49,6 +50,9 @@ _KEYS_OF: Final[dict[str, tuple[type, ...]]] = {
     "Ed": (ed25519.Ed25519PublicKey, ed448.Ed448PublicKey),
 }
 """Which keys an algorithm is for, by the beginning of its name."""
+
+_UNTELLABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, ends of lines, and lone surrogates, which are no text."""
 
 _log = logging.getLogger("tenure.auth")
 
@@ -116,7 +120,7 @@ class Tokens:
     def _claims(self, shown: str, header: dict[str, Any]) -> dict[str, Any] | None:
         """What is claimed, if one of the keys has signed it."""
         algorithm = header.get("alg")
-        if algorithm not in self._algorithms:
+        if algorithm not in self._algorithms or "crit" in header:  # what must be understood is not
             return None
         key_id = header.get("kid")
         for known_id, key in self._keys:
@@ -149,15 +153,16 @@ class Tokens:
         rules, now_ms = self._rules, self._wall_ms()
         until_ms = _ms(claims["exp"])
         from_ms = _ms(claims["nbf"]) if "nbf" in claims else 0
-        subject, tenant = claims["sub"], claims.get(rules.tenant_claim)
+        subject: Any = claims["sub"]
+        tenant: Any = claims.get(rules.tenant_claim)
         rights = _rights(claims.get(rules.rights_claim))
         prefixes = _texts(claims.get(rules.prefixes_claim)) if rules.prefixes_claim else [""]
         if until_ms is None or from_ms is None or from_ms > now_ms + rules.leeway_ms:
             return None
         until_ms += rules.leeway_ms
-        if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARS_MAX:
+        if not _is_name(subject) or len(subject) > SUBJECT_CHARS_MAX:
             return None
-        if not isinstance(tenant, str) or not 0 < len(tenant.encode()) <= limits.TENANT_BYTES_MAX:
+        if not _is_name(tenant) or len(tenant.encode()) > limits.TENANT_BYTES_MAX:
             return None
         if not rights or not prefixes or until_ms <= now_ms:
             return None
@@ -249,6 +254,12 @@ def _ms(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value * 1000) if 0 <= value < 1e12 else None
+
+
+def _is_name(value: object) -> bool:
+    """Whether a claim is a text that can be told: in the log of the cluster, which is UTF-8, and in one line
+    for people."""
+    return isinstance(value, str) and value != "" and not _UNTELLABLE.search(value)
 
 
 def _texts(value: object) -> list[str]:

@@ -19,6 +19,10 @@ from tenure_cluster.lease.types import ClusterTime, FencingToken, Key, TenantId
 GENESIS: Final = bytes(32)
 
 
+COMMIT: Final = "commit"
+"""The kind of refused commits."""
+
+
 class AuditNote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is to be recorded. What does not apply is empty or 0."""
 
@@ -182,7 +186,7 @@ def same(note: AuditNote) -> RepeatKey:
     """What two refusals have in common that are counted as one. Where it came from is not part of it, or a
     caller could make as many different ones as it has addresses; and neither is the key of what was refused
     for want of a right."""
-    of_guard = (note.key, str(note.token)) if note.kind == "commit" else ()
+    of_guard = (note.key, str(note.token)) if note.kind == COMMIT else ()
     return (note.kind, note.tenant, note.actor, note.subject, note.code, *of_guard)
 
 

@@ -11,7 +11,8 @@ add a record without every hash behind it being another.
 
 A refusal that repeats is recorded at once and from then on counted: what comes within AUDIT_REPEAT_MS is told
 by one record with a count. So a flood of refusals neither fills the state nor pushes everything else out of
-it, and none of it is lost.
+it, and none of it is lost. Refused commits are told apart by key and token, up to a number for each
+credential.
 
 Nothing is recorded before SetAuditPolicy has said how much is kept. It is proposed only once every member
 knows it (service/versions.py), so nodes of an earlier version, which record nothing, have the same state.
@@ -25,6 +26,7 @@ from msgspec.structs import replace
 from tenure_cluster.lease import credentials as of
 from tenure_cluster.lease import limits, results
 from tenure_cluster.lease.audit_trail import (
+    COMMIT,
     AuditNote,
     AuditRepeat,
     AuditTrail,
@@ -68,6 +70,7 @@ def _write(step: Step, note: AuditNote) -> None:
     trail = step.table.audit
     note = _bounded(step, note)
     if note.code:
+        note = _told_apart(trail, note)
         kind = same(note)
         repeat = trail.repeats.get(kind)
         if repeat is not None:
@@ -80,6 +83,23 @@ def _write(step: Step, note: AuditNote) -> None:
         trail.repeats[kind] = _counting(step, note)
     trail.append(step.now_ms, step.wall_ms, note, note.count)
     trail.rebuild()
+
+
+def _told_apart(trail: AuditTrail, note: AuditNote) -> AuditNote:
+    """The note, or what stands for it if its credential has too many refused commits: a token that was never
+    issued is as good as any to be refused with, and each would push something else out of the audit."""
+    if note.kind != COMMIT or same(note) in trail.repeats:
+        return note
+    others = replace(note, key="", token=0, owner="", detail="more refused commits than are told apart")
+    if same(others) in trail.repeats:
+        return others
+    of = (note.tenant, note.actor)
+    told = sum(
+        1
+        for repeat in trail.repeats.values()
+        if repeat.note.kind == COMMIT and repeat.note.key and (repeat.note.tenant, repeat.note.actor) == of
+    )
+    return note if told < limits.AUDIT_COMMITS_MAX else others
 
 
 def _counting(step: Step, note: AuditNote) -> AuditRepeat:
@@ -159,7 +179,7 @@ def _commit(step: Step, asked: Commit, result: object) -> AuditNote | None:
         return None
     floor = result.floor if isinstance(result, results.CommitRefused) else 0
     return AuditNote(
-        "commit",
+        COMMIT,
         asked.tenant,
         asked.actor,
         asked.origin,

@@ -172,5 +172,9 @@ AUDIT_REPEAT_MS: Final = 60_000
 AUDIT_REPEATS_MAX: Final = 1_000
 """Most different refusals that are counted at once."""
 
+AUDIT_COMMITS_MAX: Final = 100
+"""Most refused commits of one credential that are told apart by key and token at once; what is more than that
+is counted together."""
+
 AUDIT_SWEEP_MAX: Final = 50
 """Most records of the audit that one command tells or forgets because of their time."""

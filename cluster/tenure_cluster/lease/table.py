@@ -290,7 +290,7 @@ class LeaseTable:
     def add_waiter(self, waiter: Waiter) -> None:
         ref = waiter_ref(waiter)
         self.waiters[ref] = waiter
-        self.usage.of(waiter.tenant).waiters += 1
+        self.usage.of(waiter.tenant).waiters += len(waiter.keys)
         self.indexes.add_waiter(waiter, ref)
         self.deadlines.waiters.push(ref, waiter.poll_deadline_ms, self.time_ms)
         for key in waiter.keys:
@@ -316,7 +316,7 @@ class LeaseTable:
     def remove_waiter(self, waiter: Waiter) -> None:
         ref = waiter_ref(waiter)
         del self.waiters[ref]
-        self.usage.of(waiter.tenant).waiters -= 1
+        self.usage.of(waiter.tenant).waiters -= len(waiter.keys)
         self.deadlines.waiters.discard(ref)
         self.indexes.remove_waiter(waiter, ref)
 

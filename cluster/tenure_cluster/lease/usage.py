@@ -18,6 +18,7 @@ class Usage:
         self.sessions = 0
         """Explicit ones: a private session is counted as its lease or its waiter."""
         self.waiters = 0
+        """A set is one for each of its keys."""
         self.records = 0
         self.record_bytes = 0
         """Of the values."""
@@ -77,7 +78,7 @@ def count_usage(table: "LeaseTable") -> UsageCounts:
         if not session.private:
             counts.of(session.tenant).sessions += 1
     for waiter in table.waiters.values():
-        counts.of(waiter.tenant).waiters += 1
+        counts.of(waiter.tenant).waiters += len(waiter.keys)
     for record in table.records.values():
         counts.put_record(record, None)
     return counts

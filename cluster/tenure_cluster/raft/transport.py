@@ -22,6 +22,7 @@ that is given up here (link.py) is not: silence is not the end of a process.
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -267,6 +268,8 @@ class Transport:
         except (OSError, TimeoutError) as error:
             if isinstance(error, ssl.SSLError):
                 self.dial_failed(peer, why_refused(error))
+            elif isinstance(error, socket.gaierror):
+                self.dial_failed(peer, f"{host} can't be found: {error.strerror}")
             link.abort()
             return None
         return link

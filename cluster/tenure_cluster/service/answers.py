@@ -219,9 +219,9 @@ def _waiting(result: results.Waiting, ask: Ask, now_ms: int) -> Answer:
     return waiting_reply(result.position, result.holders, result.ahead, request_id)
 
 
-def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
-    detail = "waiting would close a cycle: " + " -> ".join(result.cycle)
-    return Problem("deadlock", detail, {"cycle": result.cycle})
+def deadlock(cycle: list[str]) -> Problem:
+    """Refused because waiting would close this cycle of owners and keys."""
+    return Problem("deadlock", "waiting would close a cycle: " + " -> ".join(cycle), {"cycle": cycle})
 
 
 def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
@@ -336,7 +336,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.Granted: _granted,
     results.Waiting: _waiting,
     results.Held: held,
-    results.Deadlock: _deadlock,
+    results.Deadlock: lambda result, ask, now_ms: deadlock(result.cycle),
     results.ModeConflict: _mode_conflict,
     results.GuardConflict: _guard_conflict,
     results.Renewed: _renewed,

@@ -1,6 +1,7 @@
 """The leader is asked to change who the members are."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from tenure_cluster.lease.audit_trail import AuditNote
@@ -17,6 +18,7 @@ from tenure_cluster.service.cluster_requests import (
 )
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.versions import BASE, RETRY_S, Versions
+from tenure_cluster.settings import Member
 
 _log = logging.getLogger("tenure.cluster")
 
@@ -41,6 +43,18 @@ def change_members(raft: Raft, ask: Ask, done: Done) -> None:
             done(NoAnswer.NOT_EXECUTED if isinstance(outcome, NotLeader) else NoAnswer.UNKNOWN)
 
     raft.change_members(change, ended)
+
+
+def taken(ask: Ask, members: Mapping[str, Member]) -> Problem | None:
+    """Why not, if another member is at the peer address already. The log alone can't tell as long as it says
+    nothing of addresses, and members are where the configuration says."""
+    request = ask.request
+    if not isinstance(request, AddMemberRequest):
+        return None
+    for name, member in members.items():
+        if name != request.id and member.peer == request.peer:
+            return Problem("member_exists", f"{name} has the peer address {request.peer}")
+    return None
 
 
 def not_understood(raft: Raft, versions: Versions, operation: str) -> Problem | None:

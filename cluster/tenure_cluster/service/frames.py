@@ -24,6 +24,7 @@ from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
 from tenure_cluster.service.proposals import Proposer
 from tenure_cluster.service.quotas import Quotas
+from tenure_cluster.service.under_way import Charge
 
 Answered: TypeAlias = Callable[[int, Answer], None]
 """Told the place of an operation in its frame, and its answer; once for each."""
@@ -60,8 +61,8 @@ class Frame:
         """Those that go on alone."""
         self.results: list[tuple[Sequence[int], RaftOutcome]] = []
         """What has become of the proposals of some places in this round, not looked at yet."""
-        self.counted: dict[int, Ask] = {}
-        """Those that are under way on account of a quota."""
+        self.counted: dict[int, Charge] = {}
+        """What those are charged with that are under way, on account of a quota."""
         self._alone: dict[int, Ask] = {}
         self.over = False
         """Whether nobody wants the answers any more."""
@@ -151,9 +152,8 @@ class FrameOffice:
             ) is not None:
                 frame.settle(place, refusal)
             else:
-                if bounded[tenant] and quotas.counts(ask):
-                    quotas.begun(ask)
-                    frame.counted[place] = ask
+                if bounded[tenant] and (charge := quotas.begin(ask)) is not None:
+                    frame.counted[place] = charge
                 places.append(place)
                 asks.append(ask)
         if asks:
@@ -170,7 +170,7 @@ class FrameOffice:
         for places, outcome in results:
             for place, settled in zip(places, self._proposer.settled(len(places), outcome), strict=True):
                 if frame.counted and (counted := frame.counted.pop(place, None)) is not None:
-                    self._quotas.ended(counted)
+                    self._quotas.end(counted)
                 ask = frame.left.get(place)
                 if ask is None:
                     continue  # its time was over, and it goes on alone

@@ -15,13 +15,13 @@ import msgspec
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.raft import Raft
-from tenure_cluster.service import reads
+from tenure_cluster.service import last_administrator, reads
 from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer
 from tenure_cluster.service.attempts import Attempts, Call
 from tenure_cluster.service.audit import AuditOffice
-from tenure_cluster.service.changing_members import not_understood, note_of
+from tenure_cluster.service.changing_members import not_understood, note_of, taken
 from tenure_cluster.service.cluster_view import ClusterView, Readiness
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
@@ -86,7 +86,15 @@ class LeaseService:
             lambda: replica.table,
             lambda: asyncio.get_running_loop().time(),
         )
-        self._office = Office(raft, self.proposer, self.reader, self.polls, self.admission, self.quotas)
+        self._office = Office(
+            raft,
+            self.proposer,
+            self.reader,
+            self.polls,
+            self.admission,
+            self.quotas,
+            lambda ask: self._forbidden(ask, wall_ms()),
+        )
         self.forwarding = Forwarding(
             raft, self.leadership, self._office, self.polls, config.leases, incarnation=mint()
         )
@@ -356,8 +364,19 @@ class LeaseService:
             return Ask(operation, tenant, named, remember=False, actor=actor, origin=origin)
         return Ask(operation, tenant, request, actor=actor, origin=origin)
 
+    def _forbidden(self, ask: Ask, wall_ms: int) -> Problem | None:
+        """Why this leader must not propose it. Of credentials the audit is told, since the log will not."""
+        if (problem := taken(ask, self.members.all())) is not None:
+            return problem
+        problem = last_administrator.refusal(ask, self._replica.table.credentials, wall_ms)
+        if problem is not None:
+            self.audit.refused(problem, ask.operation, tenant=ask.tenant, actor=ask.actor, origin=ask.origin)
+        return problem
+
     def _read_stale(self, ask: Ask) -> Answer:
         """Answer from this node's own replica, which may be behind, and say how far it is."""
+        if (exceeded := self.quotas.stale_refusal(ask.tenant)) is not None:
+            return exceeded
         table = self._replica.table
         answer = reads.read(ask, reads.View(table, table.time_ms, table.time_ms))
         return reads.with_index(answer, self._replica.applied_index)

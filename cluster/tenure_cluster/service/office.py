@@ -13,6 +13,7 @@ from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.changing_members import change_members
 from tenure_cluster.service.cluster_requests import CLUSTER_OPERATIONS
+from tenure_cluster.service.credential_requests import CREDENTIAL_OPERATIONS
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.handing_over import transfer
 from tenure_cluster.service.polls import Polls
@@ -32,8 +33,12 @@ class Office:
         polls: Polls,
         admission: Admission,
         quotas: Quotas,
+        forbids: Callable[[Ask], Problem | None] = lambda ask: None,
     ) -> None:
+        """`forbids` says of an operation on credentials or members why it must not be, by what this leader
+        knows beside the log."""
         self._raft = raft
+        self._forbids = forbids
         self._proposer = proposer
         self._reader = reader
         self._polls = polls
@@ -44,6 +49,9 @@ class Office:
         """Admit, propose, answer. `done` is called once."""
         operation = ask.operation
         if operation in CLUSTER_OPERATIONS:
+            if (forbidden := self._forbids(ask)) is not None:
+                done(forbidden)
+                return
             (transfer if operation == "transfer" else change_members)(self._raft, ask, done)
             return
         if (exceeded := self._quotas.refusal(ask)) is not None:
@@ -57,26 +65,28 @@ class Office:
                 done(refusal)
             return
         refusal = self._admission.refusal(operation, self._proposer.pending)
+        if refusal is None and operation in CREDENTIAL_OPERATIONS:
+            refusal = self._forbids(ask)
         if refusal is not None:
             done(refusal)
         elif operation != "acquire":
             self._propose(ask, lambda settled: self._answer(ask, settled, done))
         elif ask.wait_ms > 0:
-            self._polls.start(ask, done)
+            self._polls.start(ask, done, self._propose)
         else:
             self._propose(ask, lambda settled: self._polls.settle(ask, settled, done))
 
     def _propose(self, ask: Ask, then: Callable[[Settled], None]) -> None:
         quotas = self._quotas
-        if not quotas.counts(ask):
+        charge = quotas.begin(ask)
+        if charge is None:
             self._proposer.ask(ask, then)
             return
 
         def settled(outcome: Settled) -> None:
-            quotas.ended(ask)
+            quotas.end(charge)
             then(outcome)
 
-        quotas.begun(ask)
         self._proposer.ask(ask, settled)
 
     def _answer(self, ask: Ask, settled: Settled, done: Done) -> None:

@@ -18,7 +18,7 @@ gone after two slices without a poll, or a grant to it after the claim window.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 from tenure_cluster.lease import limits, results
@@ -29,7 +29,7 @@ from tenure_cluster.service.admission import Admission
 from tenure_cluster.service.answers import answer, held, waiting_reply
 from tenure_cluster.service.asks import Ask, Done, NoAnswer, Outcome
 from tenure_cluster.service.errors import Problem
-from tenure_cluster.service.proposals import Proposer, Settled
+from tenure_cluster.service.proposals import Proposer, Settled, Then
 from tenure_cluster.service.replica import Replica
 from tenure_cluster.service.requests import AcquireRequest
 
@@ -87,15 +87,15 @@ class Polls:
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def start(self, ask: Ask, done: Done) -> None:
-        """Acquire, waiting for at most a slice. `done` is called once."""
+    def start(self, ask: Ask, done: Done, propose: Callable[[Ask, Then], None]) -> None:
+        """Acquire, by `propose`, waiting for at most a slice. `done` is called once."""
         refusal = self._admission.poll_refusal(len(self._by_ask))
         if refusal is not None:
             done(refusal)
             return
         slice_s = min(ask.wait_ms, limits.POLL_SLICE_MS) / 1000
         poll = self._by_ask[ask] = Poll(ask, done, asyncio.get_running_loop().time() + slice_s)
-        self._proposer.ask(ask, lambda settled: self._acquired(poll, settled))
+        propose(ask, lambda settled: self._acquired(poll, settled))
 
     def settle(self, ask: Ask, settled: Settled, done: Done) -> None:
         """Answer an acquire that does not wait any longer."""

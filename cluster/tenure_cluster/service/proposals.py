@@ -78,6 +78,7 @@ class Proposer:
         if tag is not None and (refusal := self._held_back(tag)) is not None:
             then(refusal)
             return
+        encoded = commands.encode(command)
         self.pending += 1
 
         def settled(outcome: RaftOutcome) -> None:
@@ -86,7 +87,7 @@ class Proposer:
                 hear(outcome)
             then(outcome.result if type(outcome) is Applied else _without_result(outcome))
 
-        self._raft.propose(self._raft.now_ms(), commands.encode(command), settled)
+        self._raft.propose(self._raft.now_ms(), encoded, settled)
 
     def ask(self, ask: Ask, then: Then) -> None:
         """Propose what `ask` asks for."""
@@ -97,12 +98,12 @@ class Proposer:
     def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome], None]) -> None:
         """Propose what several ask for that came together, with one stamp. What becomes of them is told as
         consensus tells it, for a part of them each time: whoever is told gives it to `settled`."""
-        self.pending += len(asks)
-        self.asked += len(asks)
         mint, wall_ms = self._mint, self._wall_ms()
         encoded = [
             commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)) for ask in asks
         ]
+        self.pending += len(asks)
+        self.asked += len(asks)
         self._raft.propose_all(self._raft.now_ms(), encoded, then)
 
     def settled(self, count: int, outcome: RaftOutcome) -> Sequence[Settled]:

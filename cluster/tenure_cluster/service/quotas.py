@@ -4,9 +4,10 @@ Refused is what would go beyond, before anything of it exists, and with what was
 renewals and releases, and whatever else gives something up: a tenant that is over a quota, because it was
 lowered, keeps what it has.
 
-Held against a quota are the tenant's counts of the replica and what is under way to it, so that many requests
-at once can't pass together where one could. A waiter was let in as a waiter; that it is granted later is no
-request of its own, so a tenant can come to have leases_max and as many again as it had waiters.
+Held against a quota are the tenant's counts of the replica and what is under way to it (under_way.py), so
+that many requests at once can't pass together where one could. A waiter was let in as a waiter; that it is
+granted later is no request of its own, so a tenant can come to have leases_max and as many again as it had
+waiters. A set that waits is as many waiters as it has keys.
 
 The rate is a bucket that holds what a tenant may do in BURST_S seconds.
 """
@@ -26,6 +27,7 @@ from tenure_cluster.service.requests import (
     RenewRequest,
     UnparkRequest,
 )
+from tenure_cluster.service.under_way import Charge, UnderWay, family_of, ref_of
 
 BURST_S: Final = 2.0
 
@@ -48,17 +50,6 @@ class _Bucket:
         self.at_s = at_s
 
 
-class Under(dict[str, int]):
-    """What of one kind is under way, by tenant."""
-
-    def add(self, tenant: str, count: int) -> None:
-        left = self.get(tenant, 0) + count
-        if left:
-            self[tenant] = left
-        else:
-            self.pop(tenant, None)
-
-
 class Quotas:
     """Decides for the operations that come to this leader."""
 
@@ -70,7 +61,7 @@ class Quotas:
         self._table = table
         self._monotonic = monotonic
         self._buckets: dict[str, _Bucket] = {}
-        self._leases, self._sessions = Under(), Under()
+        self._under_way = UnderWay(table)
         self.refused = 0
 
     def of(self, tenant: str) -> Quota:
@@ -83,7 +74,7 @@ class Quotas:
         return self.of(tenant) is not UNBOUNDED
 
     def refusal(self, ask: Ask) -> Problem | None:
-        """None if the operation may go on. Of one that may, and `counts`, tell `begun` and `ended`."""
+        """None if the operation may go on. Of one that may, tell `begin`."""
         quota = self.of(ask.tenant)
         if quota is UNBOUNDED:
             return None
@@ -94,33 +85,40 @@ class Quotas:
             self.refused += 1
         return refused
 
-    def counts(self, ask: Ask) -> bool:
-        """Whether the operation is to be counted while it is under way."""
-        kind = type(ask.request)
-        if kind is not AcquireRequest and kind is not OpenSessionRequest:
-            return False
+    def begin(self, ask: Ask) -> Charge | None:
+        """The operation is about to be proposed. What it is charged with, if anything: to be given to `end`
+        once it is in the replica, or has come to nothing."""
         quota = self.of(ask.tenant)
-        return bool(quota.leases_max or quota.sessions_max)
+        if quota is UNBOUNDED:
+            return None
+        request = ask.request
+        if type(request) is AcquireRequest:
+            bounded = quota.leases_max or quota.waiters_max
+            if not bounded or self._asked_before(ask.tenant, request):
+                return None
+            return self._under_way.acquire(ask.tenant, request, _keys(request))
+        if type(request) is OpenSessionRequest and quota.sessions_max:
+            return self._under_way.session(ask.tenant)
+        bounded = quota.records_max or quota.record_bytes_max
+        if type(request) is CommitRequest and request.value is not None and bounded:
+            return self._under_way.commit(ask.tenant, request.key, _value_bytes(request))
+        return None
 
-    def begun(self, ask: Ask) -> None:
-        """The operation is under way to the replica."""
-        self._note(ask, 1)
+    def end(self, charge: Charge) -> None:
+        self._under_way.end(charge)
 
-    def ended(self, ask: Ask) -> None:
-        """What was under way is in the replica, or has come to nothing."""
-        self._note(ask, -1)
+    def stale_refusal(self, tenant: str) -> Problem | None:
+        """None if the tenant may have one more stale read, which each node answers by itself and counts by
+        itself."""
+        quota = self.of(tenant)
+        refused = None if quota is UNBOUNDED else self._rate(tenant, quota)
+        self.refused += refused is not None
+        return refused
 
     def watch_refusal(self, tenant: str, watches: int) -> Problem | None:
         """None if the tenant may open one more watch on this node beside those that it has."""
         most = self.of(tenant).watches_max
         return _exceeded("watches", watches, most) if most and watches >= most else None
-
-    def _note(self, ask: Ask, sign: int) -> None:
-        request = ask.request
-        if type(request) is AcquireRequest:
-            self._leases.add(ask.tenant, sign * (1 if request.key is not None else len(request.keys or ())))
-        elif type(request) is OpenSessionRequest:
-            self._sessions.add(ask.tenant, sign)
 
     # Rates
 
@@ -148,7 +146,7 @@ class Quotas:
         if type(request) is AcquireRequest:
             return _ttl(request.ttl_ms, quota) or self._acquire(ask, request, quota)
         if type(request) is OpenSessionRequest:
-            have = self._table().usage.look(ask.tenant).sessions + self._sessions.get(ask.tenant, 0)
+            have = self._table().usage.look(ask.tenant).sessions + self._under_way.sessions.get(ask.tenant, 0)
             over = quota.sessions_max and have >= quota.sessions_max
             return _ttl(request.ttl_ms, quota) or (
                 _exceeded("sessions", have, quota.sessions_max) if over else None
@@ -162,26 +160,26 @@ class Quotas:
     def _acquire(self, ask: Ask, request: AcquireRequest, quota: Quota) -> Problem | None:
         if not (quota.leases_max or quota.waiters_max) or self._asked_before(ask.tenant, request):
             return None
-        table, tenant = self._table(), ask.tenant
-        usage = table.usage.look(tenant)
-        keys = [request.key] if request.key is not None else request.keys or []
-        have = usage.leases + self._leases.get(tenant, 0)
+        tenant, under_way = ask.tenant, self._under_way
+        usage, keys = self._table().usage.look(tenant), _keys(request)
+        have = usage.leases + under_way.leases.get(tenant, 0)
         if quota.leases_max and have + len(keys) > quota.leases_max:
             return _exceeded("leases", have, quota.leases_max)
-        if not quota.waiters_max or not request.wait_ms or usage.waiters < quota.waiters_max:
+        have = usage.waiters + under_way.waiters.get(tenant, 0)
+        if not quota.waiters_max or not request.wait_ms or have + len(keys) <= quota.waiters_max:
             return None
-        if any(table.holder(tenant, key) is not None for key in keys):
-            return _exceeded("waiters", usage.waiters, quota.waiters_max)
-        return None
+        if under_way.is_free(tenant, keys, family_of(request)):
+            return None
+        return _exceeded("waiters", have, quota.waiters_max)
 
     def _asked_before(self, tenant: str, request: AcquireRequest) -> bool:
         """Whether it is a poll or a replay, or finds what its session has: nothing is added by it then."""
-        table, scope = self._table(), request.session_id or ""
-        request_id = request.request_id or ""
-        if (tenant, scope, request_id) in table.waiters or (tenant, scope, request_id) in table.sets:
+        table, ref = self._table(), ref_of(tenant, request)
+        if ref in table.waiters or ref in table.sets or self._under_way.knows(ref):
             return True
-        if table.indexes.fate(tenant, scope, request_id) is not None:
+        if table.indexes.fate(*ref) is not None:
             return True
+        scope = request.session_id
         if not scope or request.key is None:
             return False
         return any(lease.session_id == scope for lease in table.leases_of(tenant, request.key))
@@ -189,13 +187,16 @@ class Quotas:
     def _commit(self, tenant: str, request: CommitRequest, quota: Quota) -> Problem | None:
         table = self._table()
         usage, record = table.usage.look(tenant), table.record(tenant, request.key)
-        if quota.records_max and record is None and usage.records >= quota.records_max:
-            return _exceeded("records", usage.records, quota.records_max)
+        records, record_bytes = self._under_way.besides(tenant, request.key)
+        have = usage.records + records
+        if quota.records_max and record is None and have >= quota.records_max:
+            return _exceeded("records", have, quota.records_max)
         if not quota.record_bytes_max:
             return None
         size, before = _value_bytes(request), len(record.value) if record is not None else 0
-        if size > before and usage.record_bytes - before + size > quota.record_bytes_max:
-            return _exceeded("record_bytes", usage.record_bytes, quota.record_bytes_max)
+        have = usage.record_bytes + record_bytes
+        if size > before and have - before + size > quota.record_bytes_max:
+            return _exceeded("record_bytes", have, quota.record_bytes_max)
         return None
 
 
@@ -230,6 +231,10 @@ def _ttl(ttl_ms: int | None, quota: Quota) -> Problem | None:
     else:
         return None
     return Problem("quota", detail, {"quota": "ttl_ms", "path": "$.ttl_ms", **_range(quota)}, RETRY_S)
+
+
+def _keys(request: AcquireRequest) -> list[str]:
+    return [request.key] if request.key is not None else request.keys or []
 
 
 def _value_bytes(request: CommitRequest) -> int:
