@@ -10,7 +10,7 @@ from live_echo import Client, Echo, connected, echo_server
 from tenure_chaos.live.lines import NoLines
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.proxies.serving import Serving
-from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError
 
 pytestmark = pytest.mark.process
 
@@ -67,6 +67,37 @@ async def test_a_silent_line_takes_nothing_along(network: Network) -> None:
         assert await cut.ending() in ("closed", "reset")
     async with on(network, "n1>n2"):
         pass
+
+
+async def test_healing_insists_if_the_server_refuses_for_a_while(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the port of a line can't be had at once."""
+    server, refusals = network.server, 0
+    update, remove = server.update, server.remove_toxic
+
+    def refuse_thrice() -> None:
+        nonlocal refusals
+        refusals += 1
+        if refusals % 4:
+            raise ProxyError("address in use")
+
+    def updated(name: str, *, enabled: bool) -> Proxy:
+        refuse_thrice()
+        return update(name, enabled=enabled)
+
+    def removed(proxy: str, name: str) -> None:
+        refuse_thrice()
+        remove(proxy, name)
+
+    monkeypatch.setattr(server, "update", updated)
+    monkeypatch.setattr(server, "remove_toxic", removed)
+    await network.toxic("f1", ["n1>n2"], "latency", latency=10_000, jitter=0)
+    await network.heal("f1", unread=["n1>n2"])
+    assert refusals == 4 * 4, "the line was closed, opened, and two toxics were taken away"
+    async with on(network, "n1>n2"):
+        pass
+    assert await network.heal_everything() == []
 
 
 async def test_what_one_fault_heals_another_may_still_hold(network: Network) -> None:

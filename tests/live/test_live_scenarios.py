@@ -16,6 +16,7 @@ from tenure_chaos.live.faults import BY_NAME, KINDS, table
 from tenure_chaos.live.faults.kind import Fault
 from tenure_chaos.live.nemesis import Nemesis
 from tenure_chaos.live.options import LiveOptions
+from tenure_chaos.live.proxies.toxiproxy import ProxyError, ServerStuck
 from tenure_chaos.live.scenarios import NoScenario, Strike, load
 
 
@@ -142,6 +143,52 @@ async def test_no_more_faults_are_on_at_once_than_allowed_and_none_is_left(
     assert recorder.most == 2
     assert recorder.on == []
     assert recorder.begun == recorder.ended
+
+
+class Unhealed(Recorder):
+    """Healing the third fault ends in an error."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+        self.failures: list[str] = []
+        self.notes: list[str] = []
+        self.note = self.notes.append
+
+    async def begin(self, kind: type[Fault]) -> object:
+        await super().begin(kind)
+        return SimpleNamespace(name=kind.name)
+
+    async def end(self, fault: object) -> None:
+        self.ended += 1
+        if self.ended == 3:
+            raise self.error
+        if self.ended >= 10:
+            self.enough.set()
+
+
+async def test_a_fault_that_could_not_be_healed_is_told_and_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = BY_NAME["latency"]
+    monkeypatch.setattr(kind, "lasts_s", (0.01, 0.05))
+    recorder = Unhealed(ProxyError("POST /proxies/n1>n2: 500 address in use"))
+    running = asyncio.ensure_future(Nemesis(cast(Bench, recorder), [kind]).run())
+    async with asyncio.timeout(30):
+        await recorder.enough.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert recorder.failures == ["latency was not healed: POST /proxies/n1>n2: 500 address in use"]
+    assert recorder.notes == recorder.failures
+
+
+async def test_a_server_that_is_stuck_while_it_heals_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = BY_NAME["latency"]
+    monkeypatch.setattr(kind, "lasts_s", (0.01, 0.05))
+    recorder = Unhealed(ServerStuck("it hangs"))
+    async with asyncio.timeout(30):
+        with pytest.raises(ServerStuck, match="it hangs"):
+            await Nemesis(cast(Bench, recorder), [kind]).run()
 
 
 class Recovering(Recorder):

@@ -20,21 +20,31 @@ class Nemesis:
         self._rng = random.Random(f"schedule of {bench.options.seed}")
         self._stopping = asyncio.Event()
         self._lasting: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Future[None] | None = None
+        """Ends with what went wrong where nobody waits."""
 
     async def run(self) -> None:
-        """Until it is cancelled; then it heals what is on."""
+        """Until it is cancelled; then it heals what is on. Raises what makes going on pointless."""
         if not self._kinds:
             return
+        broken = self._broken = asyncio.get_running_loop().create_future()
         try:
             while True:
-                await asyncio.sleep(self._rng.expovariate(1.0 / self.bench.options.gap_s))
+                gap_s = self._rng.expovariate(1.0 / self.bench.options.gap_s)
+                await asyncio.wait((broken,), timeout=gap_s)
                 kind, lasts_s = self._next()
                 if len(self._lasting) >= self.bench.options.at_once:
-                    await asyncio.wait(self._lasting, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((*self._lasting, broken), return_when=asyncio.FIRST_COMPLETED)
+                if broken.done():
+                    break
                 await self._strike(kind, lasts_s)
         finally:
             self._stopping.set()
-            await asyncio.gather(*self._lasting)
+            if not broken.done():
+                broken.set_result(None)
+            for ended in await asyncio.gather(broken, *self._lasting, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    raise ended
 
     def _next(self) -> tuple[type[Fault], float]:
         """All kinds come up in turn, each time in another order: a short run sees as many as it can."""
@@ -55,7 +65,13 @@ class Nemesis:
         else:
             task = asyncio.get_running_loop().create_task(self._end_after(fault, lasts_s))
             self._lasting.add(task)
-            task.add_done_callback(self._lasting.discard)
+            task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._lasting.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     async def _end_after(self, fault: Fault, lasts_s: float) -> None:
         try:
@@ -63,4 +79,8 @@ class Nemesis:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-        await self.bench.end(fault)
+        try:
+            await self.bench.end(fault)
+        except ProxyError as error:
+            self.bench.failures.append(f"{fault.name} was not healed: {error}")
+            self.bench.note(self.bench.failures[-1])

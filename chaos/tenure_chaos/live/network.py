@@ -124,7 +124,7 @@ class Network(Lines):
         """Connections are closed, and new ones refused."""
         for line in lines:
             self._refusals[line] += 1
-            await self._call(self.server.update, line, enabled=False)
+            await self._insist(self.server.update, line, enabled=False)
 
     async def allow(self, lines: Iterable[str]) -> None:
         """Undo one ``refuse`` of these lines."""
@@ -132,7 +132,7 @@ class Network(Lines):
             self._refusals[line] -= 1
             if self._refusals[line] <= 0:
                 del self._refusals[line]
-                await self._call(self.server.update, line, enabled=True)
+                await self._insist(self.server.update, line, enabled=True)
 
     def are_free(self, lines: Iterable[str], fault: str = "") -> bool:
         """No other fault holds bytes up on any of these lines."""
@@ -141,7 +141,7 @@ class Network(Lines):
     async def heal(self, fault: str, unread: Collection[str] = ()) -> None:
         """Take this fault's toxics away. ``unread``: lines whose receiver may not read now, as of a paused
         process; their connections are closed first."""
-        for line, proxy in (await self._call(self.server.proxies)).items():
+        for line, proxy in (await self._insist(self.server.proxies)).items():
             toxics = [toxic.name for toxic in proxy.toxics if toxic.name.startswith(f"{fault} ")]
             if toxics and line in unread:
                 await self.refuse([line])
@@ -156,16 +156,25 @@ class Network(Lines):
     async def _remove(self, line: str, toxic: str) -> None:
         """A connection whose receiver was paused a moment ago may hold the server up until it reads again.
         Taking the line down meanwhile would make that last for ever. Raises ServerStuck."""
+        try:
+            await self._insist(self.server.remove_toxic, line, toxic)
+        except NoSuchProxy:
+            return
+        except ProxyError as error:
+            raise ServerStuck(str(error)) from error
+
+    async def _insist(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
+        """A call that undoes something, or on which undoing rests: again and again if the server refuses it,
+        for the cause may pass. Raises ProxyError in the end."""
         deadline = time.monotonic() + UNSTUCK_S
         while True:
             try:
-                await self._call(self.server.remove_toxic, line, toxic)
-                return
+                return await self._call(function, *given, **named)
             except NoSuchProxy:
-                return
-            except ProxyError as error:
+                raise
+            except ProxyError:
                 if time.monotonic() > deadline:
-                    raise ServerStuck(str(error)) from error
+                    raise
                 await asyncio.sleep(CLOSING_S)
 
     async def heal_everything(self) -> list[str]:
