@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tenure_cluster.lease import commands, results, snapshot
 from tenure_cluster.lease.events import Event
 from tenure_cluster.lease.machine import Applied, LeaseMachine
+from tenure_cluster.lease.rules import PRESENT
 from tenure_cluster.lease.types import GuardMode
 
 TENANT = "default"
@@ -24,6 +25,8 @@ class World:
     def __init__(self) -> None:
         self.machine = LeaseMachine()
         self.replica = LeaseMachine()
+        for machine in (self.machine, self.replica):
+            machine.table.rules = PRESENT
         self.now_ms = 1_000
         self.events: list[Event] = []
         """What the last command told the watchers."""

@@ -208,7 +208,7 @@ def test_digests_tell_states_apart_and_not_histories(world: World) -> None:
             lambda chunks: [chunks[0].replace(b"tenure-lease-table", b"tenure-other-table"), *chunks[1:]],
             "not",
         ),
-        (lambda chunks: [chunks[0].replace(b"table\x02", b"table\x63"), *chunks[1:]], "version 99"),
+        (lambda chunks: [chunks[0].replace(b"table\x05", b"table\x63"), *chunks[1:]], "version 99"),
     ],
 )
 def test_a_damaged_snapshot_is_refused_and_says_why(world: World, damage: object, says: str) -> None:

@@ -19,6 +19,7 @@ from tenure.testing.watching import EventMemory
 from tenure_cluster.lease import commands
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.results import Waiting
+from tenure_cluster.lease.rules import PRESENT, AdoptRules
 from tenure_cluster.service import reads, requests
 from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask
@@ -68,6 +69,7 @@ class MemoryServer:
         self._now = now
         self._began_at = now()
         self._machine = LeaseMachine()
+        self._machine.apply(0, AdoptRules(PRESENT, wall_ms=0))
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
         self.events = EventMemory()

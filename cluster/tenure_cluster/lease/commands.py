@@ -15,6 +15,7 @@ import msgspec
 from tenure_cluster.lease.audit_trail import AuditCommand
 from tenure_cluster.lease.credentials import CredentialCommand
 from tenure_cluster.lease.quota import SetQuota
+from tenure_cluster.lease.rules import AdoptRules
 from tenure_cluster.lease.types import GuardMode, Key, LeaseId, Mode, RequestId, SessionId, TenantId
 
 
@@ -262,9 +263,9 @@ Command: TypeAlias = (
 )
 """What is asked about leases and what goes with them."""
 
-AnyCommand: TypeAlias = Command | CredentialCommand | SetQuota | AuditCommand
+AnyCommand: TypeAlias = Command | CredentialCommand | SetQuota | AuditCommand | AdoptRules
 """Every command of the machine. Those about credentials have tags from 16 to 18, SetQuota has 19, those of
-the audit 20 and 21."""
+the audit 20 and 21, and AdoptRules has 36; see rules.py for which numbers come next."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyCommand)

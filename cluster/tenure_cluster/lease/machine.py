@@ -47,6 +47,7 @@ from tenure_cluster.lease.quota import QuotaResult
 from tenure_cluster.lease.resizing import resize
 from tenure_cluster.lease.restoration import settle
 from tenure_cluster.lease.results import Done, Result
+from tenure_cluster.lease.rules import AdoptRules
 from tenure_cluster.lease.sessions import break_key, close_session, open_session, release, renew
 from tenure_cluster.lease.step import InvariantBroken, Step
 from tenure_cluster.lease.table import LeaseTable
@@ -64,6 +65,14 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def _tick(_step: Step, _asked: Tick) -> Result:
     return Done(0)
+
+
+def _adopt(step: Step, asked: AdoptRules) -> Result:
+    """Answers 1 if the rules are others now, else 0."""
+    if asked.rules <= step.table.rules:
+        return Done(0)
+    step.table.rules = asked.rules
+    return Done(1)
 
 
 _HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | QuotaResult | Noted]]] = {
@@ -85,6 +94,7 @@ _HANDLERS: Final[dict[type, Callable[[Step, Any], Result | CredentialResult | Qu
     Resize: resize,
     **HANDLERS,
     **auditing.HANDLERS,
+    AdoptRules: _adopt,
 }
 
 

@@ -14,7 +14,7 @@ commands, so equal histories give equal bytes.
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -26,20 +26,22 @@ from tenure_cluster.lease.invariants import check_state
 from tenure_cluster.lease.memory import AbandonedRequest, ExpiredSession, Operation
 from tenure_cluster.lease.quota import TenantQuota
 from tenure_cluster.lease.restoration import Restoration
+from tenure_cluster.lease.rules import PRESENT, Rules
 from tenure_cluster.lease.step import InvariantBroken
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import EndedLease, KeySet, KeyState, Lease, Record, Session, Tenant, Waiter
 
 FORMAT: Final = "tenure-lease-table"
-VERSION: Final = 4
-"""2 has sets of keys, 3 credentials and quotas, 4 the audit. A table without what came later is written as
-one of an earlier version, 2 at least, which nodes of the version before can read as well."""
+VERSION: Final = 5
+"""2 has sets of keys, 3 credentials and quotas, 4 the audit, 5 rules that were adopted. A table without what
+came later is written as one of an earlier version, 2 at least, which nodes of the version before can read as
+well."""
 FORMAT_RESTORED: Final = "tenure-lease-table-restored"
 """Of a state that was put back to a backup: the header says more. A version that does not know of that must
 not go on with such a state, it would count from where the backup did."""
 
 
-_SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13, 4: 16}
+_SECTIONS_OF: Final = {1: 10, 2: 11, 3: 13, 4: 16, 5: 16}
 """How many sections a version has."""
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -82,8 +84,12 @@ class _RestoredHeader(_Header, frozen=True, array_like=True):
     restoration: Restoration | None = None
 
 
+class _RuledHeader(_RestoredHeader, frozen=True, array_like=True):
+    rules: int = 0
+
+
 _encoder = msgspec.msgpack.Encoder()
-_header_decoder = msgspec.msgpack.Decoder(_RestoredHeader)
+_header_decoder = msgspec.msgpack.Decoder(_RuledHeader)
 _chunk_decoder = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _rows_decoders: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     section: msgspec.msgpack.Decoder(list[row_type])  # type: ignore[valid-type]
@@ -97,18 +103,23 @@ def dump(table: LeaseTable) -> Iterator[bytes]:
     version = _version_of(table)
     rows = {section: table.rows_of(section, freeze=alone) for section in _sections(version)}
     counts = [len(of_section) for of_section in rows.values()]
-    header = _Header(FORMAT, version, table.time_ms, table.last_ticket, counts)
-    if table.restoration is not None:
-        known = (version, table.time_ms, table.last_ticket, counts)
-        header = _RestoredHeader(FORMAT_RESTORED, *known, table.restoration)
+    known = (version, table.time_ms, table.last_ticket, counts)
+    form = FORMAT if table.restoration is None else FORMAT_RESTORED
+    header = _Header(form, *known)
+    if table.rules:
+        header = _RuledHeader(form, *known, table.restoration, table.rules)
+    elif table.restoration is not None:
+        header = _RestoredHeader(form, *known, table.restoration)
     chunks = _encoded(header, rows)
     return _Dump(table, chunks) if alone else chunks
 
 
 def _version_of(table: LeaseTable) -> int:
     """The lowest version that can say all of the table, 2 at least."""
-    if table.audit_chain:
+    if table.rules:
         return VERSION
+    if table.audit_chain:
+        return 4
     return 3 if table.credentials or table.quotas else 2
 
 
@@ -180,7 +191,7 @@ def load(chunks: Iterable[bytes]) -> LeaseTable:
     return table
 
 
-def _read_header(chunks: Iterator[bytes]) -> _RestoredHeader:
+def _read_header(chunks: Iterator[bytes]) -> _RuledHeader:
     first = next(chunks, None)
     if first is None:
         raise SnapshotDamaged("there is no header")
@@ -189,6 +200,8 @@ def _read_header(chunks: Iterator[bytes]) -> _RestoredHeader:
         raise SnapshotDamaged(f"this is a {header.format!r}, not a {FORMAT!r}")
     if header.version not in _SECTIONS_OF:
         raise SnapshotDamaged(f"version {header.version} is not known here, {VERSION} is")
+    if header.rules not in (0, *get_args(Rules)):
+        raise SnapshotDamaged(f"its commands follow rules {header.rules}, and {PRESENT} are known here")
     # Sections that came later are empty, and so are fields at the end of a row.
     missing = len(_ROW_TYPES) - _SECTIONS_OF[header.version]
     return msgspec.structs.replace(header, counts=[*header.counts, *[0] * missing])
@@ -209,11 +222,12 @@ class _Loader:
     shares them, so they are shared again here: a lease would cost half as much more otherwise.
     """
 
-    def __init__(self, header: _RestoredHeader) -> None:
+    def __init__(self, header: _RuledHeader) -> None:
         self.table = LeaseTable()
         self.table.time_ms = header.time_ms
         self.table.last_ticket = header.last_ticket
         self.table.restoration = header.restoration
+        self.table.rules = header.rules
         self.counts = dict.fromkeys(_ROW_TYPES, 0)
         """How many rows have been added to each section."""
         self._tenants: dict[str, str] = {}
@@ -333,6 +347,8 @@ def digest(table: LeaseTable) -> str:
     sha = hashlib.sha256(_encoder.encode((FORMAT, version, table.time_ms, table.last_ticket)))
     if table.restoration is not None:
         sha.update(_encoder.encode(table.restoration))
+    if table.rules:
+        sha.update(_encoder.encode(("rules", table.rules)))
     for section in _sections(version):
         rows = getattr(table, section).values()
         total = sum(int.from_bytes(hashlib.sha256(_encoder.encode(row)).digest()) for row in rows)

@@ -76,6 +76,8 @@ class LeaseTable:
         """Cluster time: the greatest stamp applied."""
         self.last_ticket = 0
         """Ticket of the waiter that queued last."""
+        self.rules = 0
+        """By which commands are applied; see rules.py."""
         self.tenants: dict[TenantId, Tenant] = {}
         self.sessions: MutableMapping[SessionRef, Session] = {}
         self.leases: MutableMapping[LeaseRef, Lease] = {}

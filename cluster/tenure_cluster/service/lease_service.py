@@ -44,6 +44,7 @@ from tenure_cluster.service.requests import (
     EventsRequest,
     Request,
 )
+from tenure_cluster.service.rules import RulesOffice
 from tenure_cluster.service.validation import BATCH_MAX, check
 from tenure_cluster.service.versions import Kept, Versions
 from tenure_cluster.service.watch import Subscription, Watches
@@ -116,12 +117,14 @@ class LeaseService:
             wall_ms,
             lambda request: self.call("note_audit", "", request),
         )
+        self._rules = RulesOffice(raft, replica, self.proposer, self.versions, wall_ms)
         self._frames = FrameOffice(raft, self.proposer, self._office, self.polls, self.admission, self.quotas)
         self._attempts = Attempts(
             raft, self.leadership, self._office, self.forwarding, self.proposer, config.calls
         )
         self._reaping: asyncio.Task[None] | None = None
         self._auditing: asyncio.Task[None] | None = None
+        self._adopting: asyncio.Task[None] | None = None
         self._closing = False
 
         self.leadership.listeners.append(self._role_changed)
@@ -139,6 +142,8 @@ class LeaseService:
         self._reaping.add_done_callback(self._reaper_ended)
         self._auditing = asyncio.get_running_loop().create_task(self.audit.run(), name="audit")
         self._auditing.add_done_callback(self._reaper_ended)
+        self._adopting = asyncio.get_running_loop().create_task(self._rules.run(), name="rules")
+        self._adopting.add_done_callback(self._reaper_ended)
 
     async def stop(self) -> None:
         """Answer what waits, refuse what comes, and return when every call has its answer or a second is
@@ -159,9 +164,8 @@ class LeaseService:
         self._attempts.under_way.settle_all()
         await self.reader.stop()
         await self._nodes.stop()
-        tasks = [
-            task for task in (self._reaping, self._auditing, *self._attempts.give_ups) if task is not None
-        ]
+        housekeeping = (self._reaping, self._auditing, self._adopting)
+        tasks = [task for task in (*housekeeping, *self._attempts.give_ups) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

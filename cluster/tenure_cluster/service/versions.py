@@ -32,6 +32,7 @@ import msgspec
 
 from tenure_cluster import __version__
 from tenure_cluster.lease.commands import AnyCommand
+from tenure_cluster.lease.rules import PRESENT
 from tenure_cluster.service.errors import Problem
 
 BASE: Final = 15
@@ -64,7 +65,7 @@ class Knows(msgspec.Struct, frozen=True):
     software: str
 
 
-OWN: Final = Knows(max(map(tag_of, get_args(AnyCommand))), __version__)
+OWN: Final = Knows(max(PRESENT, *map(tag_of, get_args(AnyCommand))), __version__)
 OLD: Final = Knows(BASE, "")
 """A node that does not say what it knows, or has not been heard of yet."""
 
