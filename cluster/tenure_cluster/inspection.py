@@ -160,6 +160,7 @@ def _state(replica: Replica) -> dict[str, Any]:
     restoration = table.restoration
     return {
         "cluster_time_ms": table.time_ms,
+        "rules": table.rules,
         **{section: len(getattr(table, section)) for section in SECTIONS},
         "last_token": max((counters.last_token for counters in table.tenants.values()), default=0),
         "restored": restoration is not None,

@@ -9,8 +9,9 @@ event was missed; if something newer was taken while an older node would have ha
 refused when all have been upgraded; if the nodes' states differ at the end. It needs the repository's
 history, so it is no test of the suite.
 
-With --back all nodes are taken back, one after the other, before anything newer is used, and upgraded again.
-Once something newer has been used, one node is taken back, and must end by itself.
+With --back all nodes but one are upgraded at first and taken back, one after the other, and then upgraded
+again. Once the last one has been upgraded, the rules of this version must come into force, and what is newer
+must be taken; a node that is taken back after that must end by itself.
 """
 
 import argparse
@@ -32,7 +33,8 @@ from backup_story import states
 from live_cluster import LiveCluster, LiveNode, until
 
 import tenure
-from tenure_cluster.lease.commands import AnyCommand
+from tenure_cluster.lease.rules import PRESENT
+from tenure_cluster.service.versions import OWN
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 300.0
@@ -43,9 +45,13 @@ OWN_SOURCES: Final = f"{ROOT / 'cluster'}:{ROOT / 'client'}"
 
 TAGS: Final = """
 import typing
-from tenure_cluster.lease import commands
-kinds = typing.get_args(getattr(commands, "AnyCommand", commands.Command))
-print(max(kind.__struct_config__.tag for kind in kinds))
+try:
+    from tenure_cluster.service.versions import OWN
+    print(OWN.tag)
+except ImportError:
+    from tenure_cluster.lease import commands
+    kinds = typing.get_args(getattr(commands, "AnyCommand", commands.Command))
+    print(max(kind.__struct_config__.tag for kind in kinds))
 """
 """Says how far the commands go that a version knows."""
 
@@ -205,9 +211,9 @@ class Upgrade:
         self._older = sources_of(version, directory)
         older_tag = highest_tag(self._older)
         self.probes = [probe for probe in PROBES if probe.since(self._older, older_tag)]
-        newer = max(kind.__struct_config__.tag for kind in AnyCommand.__args__)
+        self._is_newer = OWN.tag > older_tag
         said = ", ".join(probe.name for probe in self.probes) or "nothing that is held back"
-        say(f"{version} knows commands up to {older_tag}, this tree up to {newer}; newer: {said}")
+        say(f"{version} knows commands up to {older_tag}, this tree up to {OWN.tag}; newer: {said}")
         self._cluster = LiveCluster(directory / "nodes", wait_ready=False)
         for node in self._cluster.nodes.values():
             node.extra_environment["PYTHONPATH"] = self._older
@@ -225,29 +231,32 @@ class Upgrade:
                     await load.start()
                 await self._under_load()
                 if back:
-                    await self._roll("upgraded", OWN_SOURCES, ask=False)
+                    await self._roll("upgraded", OWN_SOURCES, ask=False, but_the_last=True)
                     await self._roll("taken back", self._older, ask=False)
                 await self._roll("upgraded", OWN_SOURCES, ask=True)
-                if self.probes:
-                    await self._all_is_taken()
+                await self._all_is_taken()
+                if self._is_newer:
                     await self._no_way_back()
                 await self._under_load()
                 for load in self._loads:
                     say(f"clients of {load.name}: {told(await load.counts(end=True))}")
                 await cluster.caught_up(START_S)
                 await cluster.stop(*cluster.nodes.values())
-                digests = {each["state"]["digest"] for each in states(cluster).values()}
-                assert len(digests) == 1, "the nodes' states differ"
+                last = [each["state"] for each in states(cluster).values()]
+                assert len({each["digest"] for each in last}) == 1, "the nodes' states differ"
+                assert {each["rules"] for each in last} == {PRESENT}, "older rules are in force"
                 say("no renewal failed, no lease was lost, no event was missed; the states are the same")
         finally:
             for load in self._loads:
                 await load.kill()
 
-    async def _roll(self, what: str, sources: str, *, ask: bool) -> None:
-        """One node after the other, the leader last."""
+    async def _roll(self, what: str, sources: str, *, ask: bool, but_the_last: bool = False) -> None:
+        """One node after the other, the leader last, if it is not left out."""
         cluster = self._cluster
         followers = await cluster.followers()
         left = [*followers, *(node for node in cluster.nodes.values() if node not in followers)]
+        if but_the_last:
+            del left[-1]
         while left:
             node = left.pop(0)
             await asyncio.sleep(BETWEEN_S)

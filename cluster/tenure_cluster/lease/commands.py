@@ -280,5 +280,9 @@ def decode(data: bytes) -> AnyCommand:
     """Inverse of encode(). Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
     try:
         return _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(
+            f"a command that this version does not know, of a later one perhaps: {error}"
+        ) from error
     except RecursionError as error:
         raise msgspec.DecodeError("a command that is nested too deeply") from error
