@@ -132,6 +132,20 @@ def test_where_the_holders_are_in_the_way_they_are_named_so(holders: list[result
     assert "is held by 'a'" in problem.detail
 
 
+@pytest.mark.parametrize(
+    ("operation", "cycle", "detail"),
+    [
+        ("acquire", ["a", "k", "b", "l"], "waiting would close a cycle: a -> k -> b -> l -> a"),
+        ("handover", ["a", "k", "b", "l"], "handing it over would close a cycle: a -> k -> b -> l -> a"),
+        ("unpark", ["a", "k", "b", "l"], "taking it up would close a cycle: a -> k -> b -> l -> a"),
+        ("acquire", ["a", "k"], "'a' waits for 'k' in this session already"),
+    ],
+)
+def test_a_deadlock_is_told_as_the_circle_that_it_is(operation: str, cycle: list[str], detail: str) -> None:
+    problem = told(results.Deadlock(cycle), ask=Ask(operation, "t", ASK.request))
+    assert (problem.code, problem.detail, problem.extra) == ("deadlock", detail, {"cycle": cycle})
+
+
 def test_a_session_that_can_not_be_given_a_second_lease_of_a_key_is_told_so() -> None:
     ask = Ask("handover", "t", HandoverRequest(lease_id="l", to_session_id="s"))
     problem = told(results.Held("k", [READER], 0, 0), ask=ask)

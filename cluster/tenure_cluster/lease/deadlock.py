@@ -71,7 +71,7 @@ def find_cycle(step: Step, tenant: TenantId, asked: Acquire) -> list[str] | None
 
 def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key: Key) -> list[str] | None:
     """The cycle that would exist if a session came to hold a key that others wait for: it waits, directly or
-    not, for one of them."""
+    not, for one of them, who is the last that is named."""
     indexes = step.table.indexes
     queue = step.table.key_queue(tenant, key)
     if queue is None or (tenant, session_id) not in indexes.session_waiters:
@@ -90,7 +90,7 @@ def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key:
         cycle = search.path_from(wait) if wait.key != key else None
         steps_left = search.steps_left
         if cycle is not None and (not search.through_pool or search.hopeless(wait)):
-            return cycle
+            return [*cycle, search.closed_by, key]
     return None
 
 
@@ -110,6 +110,8 @@ class _Search:
         """How many waiters of each key's queue have been looked at from its head, for shared waits and for
         others."""
         self.closed = False
+        self.closed_by = ""
+        """As who the one at whom the path ends is in the way there."""
         self.through_pool = False
         """Whether the path that was found leads through the holders of a pool."""
 
@@ -138,7 +140,7 @@ class _Search:
         """What those wait for who block a wait. Sets ``closed`` and stops at the target."""
         for session_id, owner in self._blockers(wait):
             if session_id in self.targets:
-                self.closed = True
+                self.closed, self.closed_by = True, owner
                 return
             if session_id in self.seen:
                 continue

@@ -219,9 +219,17 @@ def _waiting(result: results.Waiting, ask: Ask, now_ms: int) -> Answer:
     return waiting_reply(result.position, result.holders, result.ahead, request_id)
 
 
+_WOULD_CLOSE: Final = {"handover": "handing it over", "unpark": "taking it up"}
+
+
 def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
-    detail = "waiting would close a cycle: " + " -> ".join(result.cycle)
-    return Problem("deadlock", detail, {"cycle": result.cycle})
+    cycle = result.cycle
+    if len(cycle) == 2:
+        detail = f"{cycle[0]!r} waits for {cycle[1]!r} in this session already"
+    else:
+        what = _WOULD_CLOSE.get(ask.operation, "waiting")
+        detail = f"{what} would close a cycle: {' -> '.join([*cycle, cycle[0]])}"
+    return Problem("deadlock", detail, {"cycle": cycle})
 
 
 def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
