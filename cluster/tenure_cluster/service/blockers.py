@@ -111,8 +111,10 @@ def _waits_for(view: View, tenant: str, session_id: str, seen: set[str]) -> str 
     """The key that a session waits for, and that is not yet in the chain."""
     for ref in view.table.indexes.session_waiters.get((tenant, session_id), ()):
         waiter = view.table.waiters[ref]
-        if view.waits(waiter) and (key := _kept_from(view, waiter, seen)) is not None:
-            return key
+        if view.waits(waiter):
+            key = _kept_from(view, waiter, seen)
+            if key is not None:
+                return key
     return None
 
 
