@@ -343,6 +343,18 @@ def test_a_command_runs_with_several_keys(tenure: Tenure, key: str) -> None:
     assert f"'{keys[1]}' is held" in errors
 
 
+def test_a_key_is_kept_for_a_while_after_a_command_that_lost_it(tenure: Tenure, key: str) -> None:
+    process = tenure.process("run", key, "--owner", "a", "--grace", "1h", "--", "sleep", "60")
+    try:
+        until("the command runs", lambda: tenure("get", key).returncode == 0)
+        tenure.ok("break", key, "--reason", "a test")
+        assert process.wait(timeout=60) == 4
+    finally:
+        process.kill()
+        process.communicate()
+    assert tenure.refused(1, "acquire", key, "--owner", "b")["reason"] == "grace"
+
+
 def test_a_command_runs_with_a_permit_and_knows_its_slot(tenure: Tenure, key: str) -> None:
     taken = tenure.ok("acquire", key, "--slots", "2", "--owner", "a")["lease"]["slot"]
     code, told, errors = run(tenure, key, "--slots", "2", "--owner", "b")
