@@ -391,17 +391,17 @@ class Model(Pools):
 
     def hopeless(self, wait: Row, ends: set[str]) -> bool:
         """Whether a wait can't end while its own session does nothing, whatever the others do that can act.
-        Of a pool one holder who can act is enough."""
+        Of a pool enough holders must be able to act that one place comes free."""
         stuck = set(ends)
 
         def blocked(wait: Row) -> bool:
             if any(name in stuck for name, _ in self.ahead_of(wait)):
                 return True
-            holders = [name in stuck for name, _ in self.holders_in_the_way(wait)]
+            held = [name in stuck for name, _ in self.holders_in_the_way(wait)]
             if wait["mode"] != "permit":
-                return any(holders)
+                return any(held)
             state = self.key(wait["tenant"], wait["key"])
-            return state is not None and len(holders) == state["slots"] and all(holders)
+            return bool(held) and state is not None and held.count(False) <= len(held) - state["slots"]
 
         while True:
             more = {

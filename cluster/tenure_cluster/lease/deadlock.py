@@ -4,9 +4,10 @@ A wait is blocked by the holders that it does not go beside, and by the waiters 
 by the exclusive ones among them, because the readers before it are granted no later than it and wait for
 the same. A session that waits for a key cannot wait for it once more: it would wait for itself.
 
-A permit is blocked by the waiters before it, and by its pool's holders only if none of them leaves: one is
-enough. So a path through the holders of a pool is only a suspicion, and then _Search.hopeless() decides: the
-wait can never end if all holders of the pool wait, directly or not, for the session that asks.
+A permit is blocked by the waiters before it, and by its pool's holders only if too few of them leave: one is
+enough, unless the pool was made smaller. So a path through the holders of a pool is only a suspicion, and
+then _Search.hopeless() decides: the wait can never end if so many holders of the pool wait, directly or not,
+for the session that asks.
 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
 holds nothing. But it may stand in the middle of one: a reader behind a private writer waits for the readers
@@ -239,5 +240,8 @@ class _Search:
         if wait.mode != "permit":
             return any(session_id in stuck for session_id in holders)
         state = self.step.table.keys.get((self.tenant, wait.key))
-        full = state is not None and len(holders) == state.slots
-        return full and all(session_id in stuck for session_id in holders)
+        if not holders or state is None:
+            return False
+        # Of a pool that was made smaller more than one has to leave before there is room.
+        leaving = sum(session_id not in stuck for session_id in holders)
+        return leaving <= len(holders) - state.slots
