@@ -113,7 +113,7 @@ def test_where_there_is_room_beside_the_holders_they_are_not_blamed(holder: resu
     assert "held by" not in problem.detail
     problem = told(results.Held("k", [holder], 2, 0), ask=ask)
     assert problem.extra["reason"] == "queued"
-    assert "2 who came before wait for it" in problem.detail
+    assert "others came before and wait for it: 2" in problem.detail
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def held(result: results.Held, ask: Ask, now_ms: int) -> Problem:
                 detail += "the grace period of somebody who held it too"
             elif result.waiters and _holds_none(ask.request):
                 extra["reason"] = "queued"
-                detail = f"{result.key!r} has room, but {result.waiters} who came before wait for it"
+                detail = f"{result.key!r} has room, but others came before and wait for it: {result.waiters}"
         if blocked_ms:
             extra["blocked_ms"] = blocked_ms
     elif blocked_ms:
@@ -234,7 +234,8 @@ def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
 
 def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
     present = _in_words(result.present, result.present_slots)
-    detail = f"the key is in use in mode {present}, not {_in_words(result.asked, result.asked_slots)}"
+    asked = _in_words(result.asked, result.asked_slots)
+    detail = f"{result.key!r} is in use in mode {present}, not {asked}"
     extra: dict[str, Any] = {"key": result.key, "present": result.present, "asked": result.asked}
     if result.present_slots:
         extra["present_slots"] = result.present_slots
@@ -244,7 +245,7 @@ def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answe
 
 
 def _in_words(mode: str, slots: int) -> str:
-    return f"{mode!r} with {slots} slots" if slots else repr(mode)
+    return f"{mode!r} with {slots} slot{'s' * (slots > 1)}" if slots else repr(mode)
 
 
 def _guard_conflict(result: results.GuardConflict, ask: Ask, now_ms: int) -> Answer:
