@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from tenure_cluster.lease import results
+from tenure_cluster.lease import limits, results
 from tenure_cluster.lease.types import Lease, LeaseLife, Progress, Record, Session
 from tenure_cluster.service.answers import answer, rfc3339
 from tenure_cluster.service.asks import Ask
@@ -111,7 +111,8 @@ def test_where_there_is_room_beside_the_holders_they_are_not_blamed(holder: resu
     assert problem.extra["holder"].owner == "a"
     assert "500 ms" in problem.detail
     assert "held by" not in problem.detail
-    problem = told(results.Held("k", [holder], 2, 0), ask=ask)
+    many = [READER] * limits.HOLDERS_NAMED_MAX if holder is READER else [holder]
+    problem = told(results.Held("k", many, 2, 0), ask=ask)
     assert problem.extra["reason"] == "queued"
     assert "others came before and wait for it: 2" in problem.detail
 

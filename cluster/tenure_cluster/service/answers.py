@@ -186,7 +186,7 @@ def held(result: results.Held, ask: Ask, now_ms: int) -> Problem:
 def _has_room(result: results.Held, asked: AcquireRequest) -> bool:
     """Whether the acquire would go beside the holders, as far as those that are named tell."""
     if asked.mode == "shared":
-        return result.holders[0].mode == "shared" and len(result.holders) < limits.HOLDERS_NAMED_MAX
+        return result.holders[0].mode == "shared"
     places = min(asked.slots or 0, limits.HOLDERS_NAMED_MAX) if asked.mode == "permit" else 0
     return len(result.holders) < places
 
