@@ -164,14 +164,13 @@ class Acquisition:
 
     async def _waited_in_vain(self, acquired: Acquired) -> LeaseUnavailable:
         """The error for a wait that is over; it names the holder if that can be learned quickly."""
-        key = self._key()
-        holder: Holder | None = None
+        key, holder = self._key(), None
         try:
             async with asyncio.timeout(min(self._closing_s(), ABANDON_TIMEOUT_S)):
-                holders = (await self._calls.ask(_requests.queue(key))).holders
-            holder = holders[0] if holders else None
+                holder = await self._in_the_way()
         except (TenureError, TimeoutError):
             pass
+        key = key if holder is None else holder.key
         held = f"{key!r} is held by {holder.owner!r}" if holder else f"{key!r} was not granted in time"
         return LeaseUnavailable(
             holder,
@@ -180,6 +179,14 @@ class Acquisition:
             position=acquired.position,
             ahead=tuple(acquired.ahead),
         )
+
+    async def _in_the_way(self) -> Holder | None:
+        """Who holds the key, or the first of a set that is held."""
+        for key in self._body.get("keys") or (self._key(),):
+            holders = (await self._calls.ask(_requests.queue(key))).holders
+            if holders:
+                return holders[0]
+        return None
 
     async def _give_up(self, error: BaseException) -> None:
         """Abandon if anything may be left. Raises ClusterUnavailable in the place of an unknown outcome

@@ -50,6 +50,11 @@ async def test_it_is_granted_all_or_none(cluster: FakeCluster, client: Client) -
     assert refused.value.holder is not None
     assert refused.value.holder.key == KEYS[1]
     assert cluster.left()[0] == [KEYS[1]]
+    with pytest.raises(tenure.LeaseUnavailable, match=f"'{KEYS[1]}' is held by 'b'") as refused:
+        await client.lease(KEYS, owner="a").acquire(wait=0.05)
+    assert (refused.value.code, refused.value.position) == ("wait_over", 1)
+    assert refused.value.holder is not None
+    assert refused.value.holder.key == KEYS[1]
     waiting = asyncio.create_task(client.lease(KEYS, owner="a", wait=30).acquire())
     await until(lambda: len(cluster.left()[1]) == 3)
     queue = await client.queue(KEYS[1])

@@ -149,7 +149,7 @@ def test_resize_gives_a_pool_that_is_held_another_number_of_slots(tenure: Tenure
     assert tenure("resize", key).returncode == 2
     assert tenure.ok("resize", key, "--slots", "2") == {"slots": 2, "before": 1, "holders": 1}
     assert tenure.ok("acquire", key, "--slots", "2", "--owner", "another")["lease"]["slot"] == 1
-    assert "has 1 slots, had 2, and has 2 holders" in tenure.text("resize", key, "--slots", "1")
+    assert "has 1 slot, had 2, and is held by 2" in tenure.text("resize", key, "--slots", "1")
 
 
 def test_a_late_commit_is_refused_and_says_the_floor(tenure: Tenure, key: str) -> None:

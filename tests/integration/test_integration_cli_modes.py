@@ -49,6 +49,11 @@ def test_a_pool_has_as_many_permits_as_slots(tenure: Tenure, key: str) -> None:
     assert sorted(slots) == [0, 1]
     assert tenure.refused(1, "acquire", key, "--slots", "2", "--owner", "c")["code"] == "held"
     assert tenure.refused(1, "acquire", key, "--slots", "3", "--owner", "c")["code"] == "mode_conflict"
+    other = tenure("acquire", f"{key}/free", key, "--owner", "c").stderr.decode()
+    assert f"'{key}' is in use in mode 'permit' with 2 slots, not 'exclusive'" in other
+    tenure.ok("resize", key, "--slots", "3")
+    joined, number = tenure.text("watch", key, "--from", "0", "--count", "3").splitlines()[-2:]
+    assert ("  slot 1" in joined, "  slot " in number, "(3)" in number) == (True, False, True)
     assert "permit, slot 1" in tenure.text("queue", key)
 
 
@@ -74,6 +79,11 @@ def test_progress_is_told_and_shown(tenure: Tenure, key: str) -> None:
     text = tenure.text("get", key)
     assert "upload, 12 of 80 files, 12, " in text
     assert "every 10m00s" in text
+    told = tenure.text("renew", lease["lease_id"], "--step", "upload", "--counter", "13")
+    assert f"unless progress is told: tenure renew {lease['lease_id']} --step" in told
+    told = tenure.text("acquire", f"{key}/1", f"{key}/2", "--progress-within", "10m")
+    assert "unless progress is told: tenure renew " in told
+    assert "unless renewed" not in told
 
 
 def test_a_lease_that_demands_progress_ends_without_it(tenure: Tenure, key: str) -> None:
@@ -341,6 +351,18 @@ def test_a_command_runs_with_several_keys(tenure: Tenure, key: str) -> None:
     code, told, errors = run(tenure, *keys, "--owner", "a")
     assert (code, told) == (1, {})
     assert f"'{keys[1]}' is held" in errors
+
+
+def test_a_key_is_kept_for_a_while_after_a_command_that_lost_it(tenure: Tenure, key: str) -> None:
+    process = tenure.process("run", key, "--owner", "a", "--grace", "1h", "--", "sleep", "60")
+    try:
+        until("the command runs", lambda: tenure("get", key).returncode == 0)
+        tenure.ok("break", key, "--reason", "a test")
+        assert process.wait(timeout=60) == 4
+    finally:
+        process.kill()
+        process.communicate()
+    assert tenure.refused(1, "acquire", key, "--owner", "b")["reason"] == "grace"
 
 
 def test_a_command_runs_with_a_permit_and_knows_its_slot(tenure: Tenure, key: str) -> None:

@@ -336,19 +336,19 @@ class Model(Pools):
         queue = [row for row in self.queue(tenant, key) if not self.gone(row)]
         ends = {session_id} | {row["session_id"] for row in queue}
         for wait in self.waits_of(tenant, session_id) if self.queue(tenant, key) else []:
-            cycle = self.way_back(wait["owner"], wait, ends) if wait["key"] != key else None
+            cycle = self.way_back(wait["owner"], wait, ends, key) if wait["key"] != key else None
             if cycle is not None:
                 return cycle
         return None
 
-    def way_back(self, owner: str, wait: Row, ends: set[str]) -> list[str] | None:
-        """Owners and keys on the way from a wait to one of the sessions at which it must not end."""
+    def way_back(self, owner: str, wait: Row, ends: set[str], key: str = "") -> list[str] | None:
+        """Owners and keys on the way from a wait to a session at which it must not end, and its ``key``."""
         tenant = wait["tenant"]
 
         def search(owner: str, wait: Row, seen: list[str]) -> list[tuple[str, Row]] | None:
             for name, label in self.in_the_way(wait):
                 if name in ends:
-                    return [(owner, wait)]
+                    return [(owner, wait)] + ([(label, {"key": key, "mode": ""})] if key else [])
                 if name in seen:
                     continue
                 seen.append(name)
@@ -391,17 +391,17 @@ class Model(Pools):
 
     def hopeless(self, wait: Row, ends: set[str]) -> bool:
         """Whether a wait can't end while its own session does nothing, whatever the others do that can act.
-        Of a pool one holder who can act is enough."""
+        Of a pool enough holders must be able to act that one place comes free."""
         stuck = set(ends)
 
         def blocked(wait: Row) -> bool:
             if any(name in stuck for name, _ in self.ahead_of(wait)):
                 return True
-            holders = [name in stuck for name, _ in self.holders_in_the_way(wait)]
+            held = [name in stuck for name, _ in self.holders_in_the_way(wait)]
             if wait["mode"] != "permit":
-                return any(holders)
+                return any(held)
             state = self.key(wait["tenant"], wait["key"])
-            return state is not None and len(holders) == state["slots"] and all(holders)
+            return bool(held) and state is not None and held.count(False) <= len(held) - state["slots"]
 
         while True:
             more = {

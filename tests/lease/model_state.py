@@ -443,7 +443,9 @@ class State:
         """End a lease and put that into the event stream; the key is not handed on yet."""
         session = self.session(lease["tenant"], lease["session_id"])
         if reason == "expired" and session is not None and session["closed"]:
-            reason = detail = "session_closed"
+            own = lease["claim_deadline_ms"] or lease["progress_until_ms"]
+            if not 0 < own <= session["deadline_ms"]:
+                reason = detail = "session_closed"
         kind = reason if reason in ("expired", "broken", "handed_over") else "released"
         if reason == "expired" and self.deadline(lease) == lease["progress_until_ms"]:
             detail = "no_progress"

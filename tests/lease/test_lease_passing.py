@@ -68,7 +68,7 @@ def test_a_handover_that_would_close_a_circle_is_refused(two: World) -> None:
     two.acquire("of-c", "C", session="c")
     two.acquire("k", "C", session="c", wait=True)
     two.acquire("of-c", "B", session="b", wait=True)
-    assert two.handover("one", "b") == results.Deadlock(["B", "of-c"])
+    assert two.handover("one", "b") == results.Deadlock(["B", "of-c", "C", "k"])
     assert two.holder("k") == "A"
 
 
@@ -167,6 +167,21 @@ def test_shared_leases_and_sets_are_not_parked(two: World) -> None:
     two.acquire(keys=["x", "y"], lease="set")
     for lease in ("reader", "set", "set.1"):
         assert isinstance(two.park(lease), results.Unsupported)
+
+
+def test_unparking_that_would_close_a_circle_is_refused_with_all_of_it(
+    two: World,
+) -> None:
+    """B waits for what X holds, and X for what C holds, who waits for the key."""
+    for name in ("x", "c"):
+        two.open(name, name.upper(), ttl_ms=600_000)
+        two.acquire(f"of-{name}", name.upper(), session=name)
+    two.acquire("k", "A", session="a", lease="one")
+    two.park("one")
+    two.acquire("k", "C", session="c", wait=True)
+    two.acquire("of-c", "X", session="x", wait=True)
+    two.acquire("of-x", "B", session="b", wait=True)
+    assert two.unpark("one", "b") == results.Deadlock(["B", "of-x", "X", "of-c", "C", "k"])
 
 
 def test_unparking_into_a_session_that_waits_for_the_key_is_refused(two: World) -> None:

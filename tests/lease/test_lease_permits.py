@@ -165,6 +165,33 @@ def test_a_wait_for_a_pool_whose_holders_all_wait_for_the_asker_is_a_circle(worl
     assert refused == results.Deadlock(["C", "pool", "A", "mine"])
 
 
+def test_of_a_pool_that_was_made_smaller_one_holder_who_can_go_on_is_not_enough(world: World) -> None:
+    """Both must leave before there is room for one, and A waits for the asker."""
+    pool_of_sessions(world, "a", "b")
+    world.open("c", "C", ttl_ms=600_000)
+    world.acquire("mine", "C", session="c")
+    world.acquire("mine", "A", session="a", wait=True)
+    world.resize(1, "pool")
+    refused = world.acquire("pool", "C", session="c", mode="permit", slots=1, wait=True)
+    assert refused == results.Deadlock(["C", "pool", "A", "mine"])
+    world.resize(2, "pool")
+    waits = world.acquire("pool", "C", session="c", mode="permit", slots=2, wait=True)
+    assert isinstance(waits, results.Waiting)
+
+
+def test_who_waits_for_the_end_of_a_grace_period_can_go_on(world: World) -> None:
+    pool_of_sessions(world, "a", "b")
+    world.open("c", "C", ttl_ms=600_000)
+    world.acquire("mine", "C", session="c")
+    world.acquire("mine", "A", session="a", wait=True)
+    world.acquire("resting", "X", lease="x", grace_ms=60_000)
+    world.break_key("resting")
+    waits = world.acquire("resting", "B", session="b", mode="permit", slots=2, wait=True)
+    assert isinstance(waits, results.Waiting)
+    waits = world.acquire("pool", "C", session="c", mode="permit", slots=2, wait=True)
+    assert isinstance(waits, results.Waiting)
+
+
 def test_a_pool_survives_a_restart(world: World) -> None:
     for owner in "ab":
         permit(world, owner)

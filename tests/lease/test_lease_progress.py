@@ -211,3 +211,23 @@ def test_a_large_closed_session_survives_a_restart_as_closed(large: World) -> No
     while large.table.session(TENANT, "s") is not None:
         large.expire()
     assert not [lease for lease in large.table.leases.values() if lease.session_id == "s"]
+
+
+@pytest.mark.parametrize("others", [0, 5], ids=["small", "large"])
+def test_closing_takes_no_grace_period_from_a_lease_that_had_expired(
+    world: World, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Whether its session is closed at once or bit by bit."""
+    monkeypatch.setattr(limits, "CLOSE_AT_ONCE_MAX", 3)
+    world.open("s", ttl_ms=600_000)
+    world.acquire("k", session="s", lease="late", grace_ms=60_000, progress_ms=2_000)
+    world.acquire("due", session="s", lease="other", grace_ms=60_000, progress_ms=9_000)
+    for number in range(others):
+        world.acquire(f"k{number}", session="s", lease=f"l{number}")
+    world.wait(3_000)
+    world.close("s")
+    world.wait(10_000)
+    assert world.renew("late") == results.Lost("expired", "no_progress")
+    assert world.renew("other") == results.Lost("session_closed")
+    assert isinstance(world.acquire("k", "B"), results.Held)
+    assert isinstance(world.acquire("due", "B"), results.Granted)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from lease_world import World
 
-from tenure_cluster.lease import commands, snapshot
+from tenure_cluster.lease import commands, limits, snapshot
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.restoration import put_back
-from tenure_cluster.lease.results import Done
+from tenure_cluster.lease.results import Done, Granted, Lost, Waiting
 from tenure_cluster.lease.rules import PRESENT, AdoptRules
 from tenure_cluster.lease.table import LeaseTable
 
@@ -61,3 +61,43 @@ def test_a_snapshot_under_rules_that_are_not_known_is_refused() -> None:
     table.rules = PRESENT + 1
     with pytest.raises(snapshot.SnapshotDamaged, match=f"rules {PRESENT + 1}, and {PRESENT} are known"):
         snapshot.load(snapshot.dump(table))
+
+
+# What is done otherwise since, and was done before
+
+
+def by_the_rules_of_before(world: World) -> None:
+    world.table.rules = world.replica.table.rules = 0
+
+
+def test_a_wait_at_a_smaller_pool_is_hopeless_by_the_rules_of_before_if_no_holder_can_go_on(
+    world: World,
+) -> None:
+    """As test_lease_permits.py has it by those of now."""
+    by_the_rules_of_before(world)
+    for name in ("a", "b", "c"):
+        world.open(name, name.upper(), ttl_ms=600_000)
+    for name in ("a", "b"):
+        world.acquire("pool", name.upper(), session=name, mode="permit", slots=2)
+    world.acquire("mine", "C", session="c")
+    world.acquire("mine", "A", session="a", wait=True)
+    world.resize(1, "pool")
+    waits = world.acquire("pool", "C", session="c", mode="permit", slots=1, wait=True)
+    assert isinstance(waits, Waiting)
+
+
+def test_what_had_expired_is_told_as_closed_by_the_rules_of_before_if_closing_takes_several_entries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As test_lease_progress.py has it by those of now."""
+    monkeypatch.setattr(limits, "CLOSE_AT_ONCE_MAX", 3)
+    by_the_rules_of_before(world)
+    world.open("s", ttl_ms=600_000)
+    world.acquire("k", session="s", lease="late", grace_ms=60_000, progress_ms=2_000)
+    for number in range(6):
+        world.acquire(f"k{number}", session="s", lease=f"l{number}")
+    world.wait(3_000)
+    world.close("s")
+    world.wait(10_000)
+    assert world.renew("late") == Lost("session_closed")
+    assert isinstance(world.acquire("k", "B"), Granted)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from tenure_cluster.lease import results
+from tenure_cluster.lease import limits, results
 from tenure_cluster.lease.types import Lease, LeaseLife, Progress, Record, Session
 from tenure_cluster.service.answers import answer, rfc3339
 from tenure_cluster.service.asks import Ask
@@ -111,9 +111,10 @@ def test_where_there_is_room_beside_the_holders_they_are_not_blamed(holder: resu
     assert problem.extra["holder"].owner == "a"
     assert "500 ms" in problem.detail
     assert "held by" not in problem.detail
-    problem = told(results.Held("k", [holder], 2, 0), ask=ask)
+    many = [READER] * limits.HOLDERS_NAMED_MAX if holder is READER else [holder]
+    problem = told(results.Held("k", many, 2, 0), ask=ask)
     assert problem.extra["reason"] == "queued"
-    assert "2 who came before wait for it" in problem.detail
+    assert "others came before and wait for it: 2" in problem.detail
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,20 @@ def test_where_the_holders_are_in_the_way_they_are_named_so(holders: list[result
     problem = told(results.Held("k", holders, 2, 0), ask=ask)
     assert problem.extra["reason"] == "held"
     assert "is held by 'a'" in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("operation", "cycle", "detail"),
+    [
+        ("acquire", ["a", "k", "b", "l"], "waiting would close a cycle: a -> k -> b -> l -> a"),
+        ("handover", ["a", "k", "b", "l"], "handing it over would close a cycle: a -> k -> b -> l -> a"),
+        ("unpark", ["a", "k", "b", "l"], "taking it up would close a cycle: a -> k -> b -> l -> a"),
+        ("acquire", ["a", "k"], "'a' waits for 'k' in this session already"),
+    ],
+)
+def test_a_deadlock_is_told_as_the_circle_that_it_is(operation: str, cycle: list[str], detail: str) -> None:
+    problem = told(results.Deadlock(cycle), ask=Ask(operation, "t", ASK.request))
+    assert (problem.code, problem.detail, problem.extra) == ("deadlock", detail, {"cycle": cycle})
 
 
 def test_a_session_that_can_not_be_given_a_second_lease_of_a_key_is_told_so() -> None:

@@ -118,6 +118,27 @@ async def test_a_queue_shows_the_chain_up_to_the_one_that_everyone_waits_for(tmp
             wait.cancel()
 
 
+async def test_the_chain_goes_on_at_the_key_that_keeps_a_set_waiting(tmp_path: Path) -> None:
+    """Not at one that the set would share with its holders, nor at one that is free for it."""
+    async with cluster(tmp_path) as running:
+        node = await running.leader()
+        await acquired(node, "read", "reader", mode="shared")
+        await acquired(node, "written", "writer")
+        mine = await session(node, "s")
+        await acquired(node, "k", "s", session_id=mine)
+        asked = {"keys": ["read", "free", "written"], "mode": "shared", "owner": "s", "session_id": mine}
+        wait = asking(node, "acquire", wait_ms=20_000, request_id="r", **asked)
+        await until(lambda: len(node.service.polls) == 1, "the set to wait")
+
+        async def chain(key: str) -> list[tuple[str, str, str]]:
+            queue = await ask(node, "queue", key=key)
+            return [(link.key, link.owner, link.state) for link in queue.chain]
+
+        assert await chain("k") == [("k", "s", "holding"), ("written", "writer", "holding")]
+        assert await chain("free") == [("free", "s", "waiting"), ("written", "writer", "holding")]
+        wait.cancel()
+
+
 async def test_a_grace_period_is_shown_with_the_queue_and_with_the_refusal(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         node = await running.leader()

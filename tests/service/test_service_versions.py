@@ -1,12 +1,11 @@
 """Nodes of two versions side by side: what a member would have to stop at is not proposed."""
 
-import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
-from service_cluster import TENANT, acquired, cluster, request, until
+from service_cluster import TENANT, Cluster, Part, acquired, cluster, request, until
 
-from tenure_cluster.service import proposals
 from tenure_cluster.service.credential_replies import CredentialReply, QuotaReply
 from tenure_cluster.service.credential_requests import (
     CreateCredentialRequest,
@@ -16,8 +15,7 @@ from tenure_cluster.service.credential_requests import (
 )
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import RenewedReply
-from tenure_cluster.service.requests import OPERATIONS
-from tenure_cluster.service.versions import BASE, NEWER, OLD, OWN, Knows, VersionFile, Versions, tag_of
+from tenure_cluster.service.versions import BASE, OLD, OWN, Knows, VersionFile, Versions, tag_of
 
 ENTRUST = EntrustRequest(
     asked=CreateCredentialRequest(name="n", rights=["observe"]), credential_id="c", digest=bytes(32)
@@ -118,13 +116,48 @@ def test_a_file_that_cannot_be_written_stops_nothing(
     assert "could not be written" in caplog.text
 
 
-def test_batches_and_streams_need_no_newer_command() -> None:
-    """They are proposed without being looked at one by one."""
-    names = {command.__name__ for command in NEWER}
-    builders = [proposals._COMMANDS[shape] for shape in OPERATIONS.values() if shape in proposals._COMMANDS]
-    assert len(builders) > 10
-    for builder in builders:
-        assert names.isdisjoint(inspect.getsource(builder).replace("(", " ").split()), builder
+async def says(running: Cluster, part: Part, to: Part, knows: tuple[int, str]) -> None:
+    """As after a start with another version."""
+    part.raft._transport.admission.knows = knows
+    for link in running.around(part):
+        link.cut()
+    running.heal()
+    await until(lambda: to.raft.told_by(part.node_id) == knows, "the word of the other")
+
+
+async def test_a_newer_command_is_held_back_wherever_it_comes_from(tmp_path: Path) -> None:
+    """Alone, in a batch, or in a frame of a stream, whose other operations go on."""
+    async with cluster(tmp_path, 3) as running:
+        other = await running.follower()
+        leader = await running.leader()
+        await says(running, other, leader, (BASE, "1.0"))
+        tags: list[int] = []
+        leader.replica.on_applied = lambda commands, results, events: tags.extend(
+            tag_of(type(command)) for command in commands
+        )
+        lease = await acquired(leader, "job", mode="permit", slots=1)
+        asked = [
+            ("renew", request("renew", lease_id=lease.lease_id)),
+            ("resize", request("resize", key="job", slots=2)),
+            ("resize", request("resize", key="job", slots=3)),
+            ("renew", request("renew", lease_id=lease.lease_id)),
+            ("get_lease", request("get_lease", key="job")),
+        ]
+        for part in running.parts.values():
+            alone = await part.service.call("resize", TENANT, request("resize", key="job", slots=2))
+            batch = await part.service.batch(TENANT, asked[:3])
+            answers: dict[int, Any] = {}
+            part.service.submit(TENANT, asked, answers.__setitem__)
+            await until(lambda told=answers: len(told) == len(asked), "all answers")
+            for refused in (alone, *batch[1:], answers[1], answers[2]):
+                assert isinstance(refused, Problem)
+                assert refused.code == "mixed_versions"
+            assert not any(isinstance(answers[place], Problem) for place in (0, 3, 4))
+        assert tags
+        assert max(tags) <= BASE
+        await says(running, other, leader, (OWN.tag, OWN.software))
+        leader.service.submit(TENANT, asked, answers.__setitem__)
+        await until(lambda: answers[2].status == "resized", "another number of slots")
 
 
 async def test_beside_an_older_node_nothing_new_is_proposed_and_everything_else_is(tmp_path: Path) -> None:
@@ -163,21 +196,12 @@ async def test_as_soon_as_all_know_it_it_is_proposed(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3) as running:
         other = await running.follower()
         leader = await running.leader()
-
-        async def says(knows: tuple[int, str]) -> None:
-            """As after a start with another version."""
-            other.raft._transport.admission.knows = knows
-            for link in running.around(other):
-                link.cut()
-            running.heal()
-            await until(lambda: leader.raft.told_by(other.node_id) == knows, "the word of the other")
-
-        await says((BASE + 1, "1.1"))
+        await says(running, other, leader, (BASE + 1, "1.1"))
         refused = await leader.service.call("set_quota", TENANT, SetQuotaRequest(tenant="t", leases_max=1))
         assert isinstance(refused, Problem)
         assert refused.code == "mixed_versions"
         made = await leader.service.call("entrust", TENANT, ENTRUST)
         assert isinstance(made, CredentialReply), "that one it knows"
-        await says((OWN.tag, OWN.software))
+        await says(running, other, leader, (OWN.tag, OWN.software))
         done = await leader.service.call("set_quota", TENANT, SetQuotaRequest(tenant="t", leases_max=1))
         assert isinstance(done, QuotaReply)

@@ -149,15 +149,17 @@ class _Moment:
         session = held[0].session_at(self._n)
         if not session:
             return ""
-        wanted = list(self._wanted(key[0], session))
+        wanted = dict(self._wanted(key[0], session))
         if following is not None:
             return "" if following in wanted else f"{said}, and waits for {following}"
-        unseen = [name for name in wanted if name not in seen and self._holders((key[0], name))]
+        # Which key keeps a set waiting is not known here: another may be free for it, though it is held.
+        alone = [name for name, is_set in wanted.items() if not is_set and name not in seen]
+        unseen = [name for name in alone if self._holders((key[0], name))]
         return f"{said}, and waits for nobody, but it does for {unseen[0]}" if unseen else ""
 
-    def _wanted(self, tenant: str, session_id: str) -> Iterator[str]:
-        """The keys that a session surely waits for."""
+    def _wanted(self, tenant: str, session_id: str) -> Iterator[tuple[str, bool]]:
+        """The keys that a session surely waits for, and whether only together with others."""
         for key, queue in self._queues.queues.items():
             for waiter in queue:
                 if key[0] == tenant and waiter.session_id == session_id and self._waits(key, waiter):
-                    yield key[1]
+                    yield key[1], len(waiter.keys) > 1

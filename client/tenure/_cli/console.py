@@ -157,6 +157,8 @@ def _hint(error: TenureError, key: str) -> str:
 
 
 def _unavailable_hint(error: LeaseUnavailable, key: str) -> str:
+    if error.code == "deadlock" and len(error.cycle) == 2:
+        return "Let that call be answered, or ask in another session."
     if error.code == "deadlock":
         return "Release one of the keys of the cycle first."
     if error.code == "mode_conflict":

@@ -276,6 +276,8 @@ def grant_text(what: str, grant: Grant) -> str:
     """A lease as its holder sees it."""
     time = format_ms(grant.expires_in_ms)
     lasts = ("expires in", f"{time} unless renewed: tenure renew {grant.lease_id}")
+    if grant.progress_ms:
+        lasts = ("expires in", f"{time} unless progress is told: tenure renew {grant.lease_id} --step …")
     if grant.state == "parked":
         lasts = ("parked for", f"{time}; no renewal prolongs that: tenure unpark {grant.lease_id}")
     return block(
@@ -292,6 +294,8 @@ def grant_text(what: str, grant: Grant) -> str:
 def _set_text(grants: list[Grant]) -> str:
     first = grants[0]
     renewing = f"{format_ms(first.expires_in_ms)} unless renewed: tenure renew {first.lease_id}"
+    if first.progress_ms:
+        renewing = renewing.replace("renewed", "progress is told", 1) + " --step …"
     return block(
         f"granted {len(grants)} keys to {first.owner}",
         [

@@ -19,5 +19,6 @@ def resize(settings: Settings, console: Console, key: str, slots: int) -> None:
     Exit code 1 if nobody holds a permit or waits for one, or if KEY is no pool.
     """
     answer = perform(settings, lambda client: client.resize(key, slots=slots))
-    text = f"{key!r} has {answer.slots} slots, had {answer.before}, and has {answer.holders} holders"
+    now = f"{answer.slots} slot{'' if answer.slots == 1 else 's'}"
+    text = f"{key!r} has {now}, had {answer.before}, and is held by {answer.holders}"
     console.result(answer, text)

@@ -63,6 +63,13 @@ tenure run migrate --kill-grace 10s -- alembic upgrade head""",
     help="Time between SIGTERM and SIGKILL when the lease can't be kept. [default: a sixth of the TTL, 5s "
     "at most]",
 )
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="0",
+    help="Pause before the next grant if the lease expires or is broken, for what can't check a token. "
+    "[default: none]",
+)
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Shown to everybody; may be repeated.")
 def run(
     settings: Settings,
@@ -74,6 +81,7 @@ def run(
     shared: bool,
     slots: int | None,
     kill_grace: int | None,
+    grace: int,
     metadata: tuple[str, ...],
 ) -> None:
     """Run COMMAND while holding KEY, and release KEY when it ends. Several KEYs are held together.
@@ -101,6 +109,7 @@ def run(
         "owner": owner or default_owner(),
         "mode": "shared" if shared else "exclusive" if slots is None else "permit",
         "slots": slots,
+        "grace": grace / 1000,
         "metadata": parse_metadata(metadata),
     }
     settings.keys = keys

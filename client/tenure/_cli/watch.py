@@ -102,7 +102,7 @@ def _print(console: Console, event: Event) -> None:
         parts.append(f"  {event.owner}")
     if event.token:
         parts.append(f"  token {event.token}")
-    if event.mode == "permit":
+    if event.mode == "permit" and event.kind not in ("queue_joined", "queue_left", "resized"):
         parts.append(f"  slot {event.slot}")
     if event.detail:
         parts.append(f"  ({event.detail})")

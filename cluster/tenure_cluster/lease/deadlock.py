@@ -4,9 +4,10 @@ A wait is blocked by the holders that it does not go beside, and by the waiters 
 by the exclusive ones among them, because the readers before it are granted no later than it and wait for
 the same. A session that waits for a key cannot wait for it once more: it would wait for itself.
 
-A permit is blocked by the waiters before it, and by its pool's holders only if none of them leaves: one is
-enough. So a path through the holders of a pool is only a suspicion, and then _Search.hopeless() decides: the
-wait can never end if all holders of the pool wait, directly or not, for the session that asks.
+A permit is blocked by the waiters before it, and by its pool's holders only if too few of them leave: one is
+enough, unless the pool was made smaller. So a path through the holders of a pool is only a suspicion, and
+then _Search.hopeless() decides: the wait can never end if so many holders of the pool wait, directly or not,
+for the session that asks.
 
 Only explicit sessions can close a cycle: a private session is opened for one acquire, so while it waits it
 holds nothing. But it may stand in the middle of one: a reader behind a private writer waits for the readers
@@ -30,6 +31,7 @@ from tenure_cluster.lease import limits
 from tenure_cluster.lease.commands import Acquire
 from tenure_cluster.lease.indexes import WaiterRef
 from tenure_cluster.lease.liveness import lease_live, waiter_dead
+from tenure_cluster.lease.rules import SMALLER_POOLS
 from tenure_cluster.lease.step import Step
 from tenure_cluster.lease.types import Key, Mode, SessionId, TenantId
 
@@ -71,7 +73,7 @@ def find_cycle(step: Step, tenant: TenantId, asked: Acquire) -> list[str] | None
 
 def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key: Key) -> list[str] | None:
     """The cycle that would exist if a session came to hold a key that others wait for: it waits, directly or
-    not, for one of them."""
+    not, for one of them, who is the last that is named."""
     indexes = step.table.indexes
     queue = step.table.key_queue(tenant, key)
     if queue is None or (tenant, session_id) not in indexes.session_waiters:
@@ -90,7 +92,7 @@ def find_cycle_through(step: Step, tenant: TenantId, session_id: SessionId, key:
         cycle = search.path_from(wait) if wait.key != key else None
         steps_left = search.steps_left
         if cycle is not None and (not search.through_pool or search.hopeless(wait)):
-            return cycle
+            return [*cycle, search.closed_by, key]
     return None
 
 
@@ -110,6 +112,8 @@ class _Search:
         """How many waiters of each key's queue have been looked at from its head, for shared waits and for
         others."""
         self.closed = False
+        self.closed_by = ""
+        """As who the one at whom the path ends is in the way there."""
         self.through_pool = False
         """Whether the path that was found leads through the holders of a pool."""
 
@@ -138,7 +142,7 @@ class _Search:
         """What those wait for who block a wait. Sets ``closed`` and stops at the target."""
         for session_id, owner in self._blockers(wait):
             if session_id in self.targets:
-                self.closed = True
+                self.closed, self.closed_by = True, owner
                 return
             if session_id in self.seen:
                 continue
@@ -237,5 +241,10 @@ class _Search:
         if wait.mode != "permit":
             return any(session_id in stuck for session_id in holders)
         state = self.step.table.keys.get((self.tenant, wait.key))
-        full = state is not None and len(holders) == state.slots
-        return full and all(session_id in stuck for session_id in holders)
+        if not holders or state is None:
+            return False
+        if self.step.table.rules < SMALLER_POOLS:
+            return len(holders) == state.slots and all(session_id in stuck for session_id in holders)
+        # Of a pool that was made smaller more than one has to leave before there is room.
+        leaving = sum(session_id not in stuck for session_id in holders)
+        return leaving <= len(holders) - state.slots

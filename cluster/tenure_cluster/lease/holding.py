@@ -39,6 +39,7 @@ from tenure_cluster.lease.room import (
     may_pass,
     steps_aside,
 )
+from tenure_cluster.lease.rules import EXPIRED_BEFORE_CLOSED
 from tenure_cluster.lease.step import InvariantBroken, Step
 from tenure_cluster.lease.types import (
     ALONE,
@@ -91,8 +92,11 @@ def end_lease(step: Step, lease: Lease, reason: EndReason, detail: str = "") -> 
     tenant, key = lease.tenant, lease.key
     ref = (tenant, lease.lease_id)
     if reason == "expired":
-        life = lease.life
-        if table.sessions[(tenant, lease.session_id)].closed:
+        life, session = lease.life, table.sessions[(tenant, lease.session_id)]
+        own_ms = lease.claim_deadline_ms or (0 if life is None else life.progress_deadline_ms)
+        # One that was over by then, whoever came to see it, had expired; closing takes no grace period away.
+        had_expired = 0 < own_ms <= session.deadline_ms and table.rules >= EXPIRED_BEFORE_CLOSED
+        if session.closed and not had_expired:
             reason = "session_closed"
         elif life is not None and 0 < life.progress_deadline_ms == table.lease_deadline(lease):
             detail = "no_progress"

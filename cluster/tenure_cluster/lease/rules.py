@@ -24,6 +24,15 @@ Rules: TypeAlias = Literal[36]
 PRESENT: Final[Rules] = 36
 
 
+SMALLER_POOLS: Final = 36
+"""A wait at a pool that was made smaller is hopeless when too few of its holders can go on, not only when
+none can."""
+EXPIRED_BEFORE_CLOSED: Final = 36
+"""A lease of a closed session that was over before is told as expired, and keeps its grace period."""
+REFUSALS_TOLD_APART: Final = 36
+"""The audit tells refused commits of one credential apart up to a number."""
+
+
 class AdoptRules(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36):
     """Apply what comes after this by other rules. Older ones than those in force change nothing."""
 

@@ -171,7 +171,7 @@ def held(result: results.Held, ask: Ask, now_ms: int) -> Problem:
                 detail += "the grace period of somebody who held it too"
             elif result.waiters and _holds_none(ask.request):
                 extra["reason"] = "queued"
-                detail = f"{result.key!r} has room, but {result.waiters} who came before wait for it"
+                detail = f"{result.key!r} has room, but others came before and wait for it: {result.waiters}"
         if blocked_ms:
             extra["blocked_ms"] = blocked_ms
     elif blocked_ms:
@@ -186,7 +186,7 @@ def held(result: results.Held, ask: Ask, now_ms: int) -> Problem:
 def _has_room(result: results.Held, asked: AcquireRequest) -> bool:
     """Whether the acquire would go beside the holders, as far as those that are named tell."""
     if asked.mode == "shared":
-        return result.holders[0].mode == "shared" and len(result.holders) < limits.HOLDERS_NAMED_MAX
+        return result.holders[0].mode == "shared"
     places = min(asked.slots or 0, limits.HOLDERS_NAMED_MAX) if asked.mode == "permit" else 0
     return len(result.holders) < places
 
@@ -219,14 +219,26 @@ def _waiting(result: results.Waiting, ask: Ask, now_ms: int) -> Answer:
     return waiting_reply(result.position, result.holders, result.ahead, request_id)
 
 
-def deadlock(cycle: list[str]) -> Problem:
-    """Refused because waiting would close this cycle of owners and keys."""
-    return Problem("deadlock", "waiting would close a cycle: " + " -> ".join(cycle), {"cycle": cycle})
+_WOULD_CLOSE: Final = {"handover": "handing it over", "unpark": "taking it up"}
+
+
+def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
+    return deadlock(result.cycle, _WOULD_CLOSE.get(ask.operation, "waiting"))
+
+
+def deadlock(cycle: list[str], what: str = "this") -> Problem:
+    """Refused because `what` was asked for would close this cycle of owners and keys."""
+    if len(cycle) == 2:
+        detail = f"{cycle[0]!r} waits for {cycle[1]!r} in this session already"
+    else:
+        detail = f"{what} would close a cycle: {' -> '.join([*cycle, cycle[0]])}"
+    return Problem("deadlock", detail, {"cycle": cycle})
 
 
 def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answer:
     present = _in_words(result.present, result.present_slots)
-    detail = f"the key is in use in mode {present}, not {_in_words(result.asked, result.asked_slots)}"
+    asked = _in_words(result.asked, result.asked_slots)
+    detail = f"{result.key!r} is in use in mode {present}, not {asked}"
     extra: dict[str, Any] = {"key": result.key, "present": result.present, "asked": result.asked}
     if result.present_slots:
         extra["present_slots"] = result.present_slots
@@ -236,7 +248,7 @@ def _mode_conflict(result: results.ModeConflict, ask: Ask, now_ms: int) -> Answe
 
 
 def _in_words(mode: str, slots: int) -> str:
-    return f"{mode!r} with {slots} slots" if slots else repr(mode)
+    return f"{mode!r} with {slots} slot{'s' * (slots > 1)}" if slots else repr(mode)
 
 
 def _guard_conflict(result: results.GuardConflict, ask: Ask, now_ms: int) -> Answer:
@@ -336,7 +348,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, Ask, int], Answer]]] = {
     results.Granted: _granted,
     results.Waiting: _waiting,
     results.Held: held,
-    results.Deadlock: lambda result, ask, now_ms: deadlock(result.cycle),
+    results.Deadlock: _deadlock,
     results.ModeConflict: _mode_conflict,
     results.GuardConflict: _guard_conflict,
     results.Renewed: _renewed,

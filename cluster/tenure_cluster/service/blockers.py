@@ -10,6 +10,7 @@ or is longer than CHAIN_MAX, just ends there.
 from typing import Final
 
 from tenure_cluster.lease import results
+from tenure_cluster.lease.room import has_room
 from tenure_cluster.lease.table import LeaseTable
 from tenure_cluster.lease.types import Waiter
 from tenure_cluster.service.answers import deadline_of, progress_body, remaining_ms
@@ -75,7 +76,7 @@ def chain(view: View, tenant: str, key: str) -> list[BlockerBody]:
             if waiter is None:
                 break
             found.append(_waiter(view, waiter, key))
-            following = next((other for other in waiter.keys if other not in seen and other != key), None)
+            following = _kept_from(view, waiter, seen)
         if following is None:
             break
         key = following
@@ -107,11 +108,23 @@ def _waiter(view: View, waiter: Waiter, key: str) -> BlockerBody:
 
 
 def _waits_for(view: View, tenant: str, session_id: str, seen: set[str]) -> str | None:
-    """A key that a session waits for and that is held, and not yet in the chain."""
+    """The key that a session waits for, and that is not yet in the chain."""
     for ref in view.table.indexes.session_waiters.get((tenant, session_id), ()):
         waiter = view.table.waiters[ref]
         if view.waits(waiter):
-            for key in waiter.keys:
-                if key not in seen and (view.table.holder(tenant, key) is not None or len(waiter.keys) == 1):
-                    return key
+            key = _kept_from(view, waiter, seen)
+            if key is not None:
+                return key
     return None
+
+
+def _kept_from(view: View, waiter: Waiter, seen: set[str]) -> str | None:
+    """The key for whose sake a waiter waits. Of a set: the first that has no room for it beside its holders,
+    else the first for which somebody else comes before."""
+    tenant, keys = waiter.tenant, [key for key in waiter.keys if key not in seen]
+    if len(waiter.keys) == 1:
+        return keys[0] if keys else None
+    for key in keys:
+        if view.holders(tenant, key) and not has_room(view.table, tenant, key, (waiter.mode, waiter.slots)):
+            return key
+    return next((key for key in keys if view.first_waiter(tenant, key) is not waiter), None)

@@ -59,7 +59,7 @@ class Frame:
         """By their places: those whose first attempt is not over."""
         self.tasks: dict[int, asyncio.Task[Answer]] = {}
         """Those that go on alone."""
-        self.results: list[tuple[Sequence[int], RaftOutcome]] = []
+        self.results: list[tuple[Sequence[int], RaftOutcome | Problem]] = []
         """What has become of the proposals of some places in this round, not looked at yet."""
         self.counted: dict[int, Charge] = {}
         """What those are charged with that are under way, on account of a quota."""
@@ -159,7 +159,7 @@ class FrameOffice:
         if asks:
             self._proposer.ask_all(asks, partial(self._applied, frame, places))
 
-    def _applied(self, frame: Frame, places: list[int], which: range, outcome: RaftOutcome) -> None:
+    def _applied(self, frame: Frame, places: list[int], which: range, outcome: RaftOutcome | Problem) -> None:
         if not frame.results:
             asyncio.get_running_loop().call_soon(self._answer, frame)
         frame.results.append((places[which.start : which.stop], outcome))

@@ -5,6 +5,7 @@ moment of proposing. Nothing that a caller sent is a time.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from tenure_cluster.lease import commands
@@ -95,23 +96,37 @@ class Proposer:
         hear = None if self.on_ask is None else self.on_ask(ask)
         self.propose(_COMMANDS[type(ask.request)](ask, ask.request, self._mint, self._wall_ms()), then, hear)
 
-    def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome], None]) -> None:
+    def ask_all(self, asks: Sequence[Ask], then: Callable[[range, RaftOutcome | Problem], None]) -> None:
         """Propose what several ask for that came together, with one stamp. What becomes of them is told as
-        consensus tells it, for a part of them each time: whoever is told gives it to `settled`."""
+        consensus tells it, for a part of them each time: whoever is told gives it to `settled`. What can't be
+        proposed yet is told at once, and the rest goes on."""
         mint, wall_ms = self._mint, self._wall_ms()
-        encoded = [
-            commands.encode(_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms)) for ask in asks
-        ]
+        made = [_COMMANDS[type(ask.request)](ask, ask.request, mint, wall_ms) for ask in asks]
+        held_back: dict[int, Problem] = {}
+        if not NEWER.keys().isdisjoint(map(type, made)):
+            for place, command in enumerate(made):
+                tag = NEWER.get(type(command))
+                if tag is not None and (refusal := self._held_back(tag)) is not None:
+                    held_back[place] = refusal
+        encoded = [commands.encode(command) for command in made]
         self.pending += len(asks)
         self.asked += len(asks)
-        self._raft.propose_all(self._raft.now_ms(), encoded, then)
+        if not held_back:
+            self._raft.propose_all(self._raft.now_ms(), encoded, then)
+            return
+        now_ms, start = self._raft.now_ms(), 0
+        for place in (*held_back, len(made)):
+            self._raft.propose_all(now_ms, encoded[start:place], partial(_further_on, then, start))
+            start = place + 1
+        for place, refusal in held_back.items():
+            then(range(place, place + 1), refusal)
 
-    def settled(self, count: int, outcome: RaftOutcome) -> Sequence[Settled]:
+    def settled(self, count: int, outcome: RaftOutcome | Problem) -> Sequence[Settled]:
         """What so many proposals of `ask_all` came to; to be called once for each time that one was told."""
         self.pending -= count
         if type(outcome) is Applied:
             return cast("Sequence[Settled]", outcome.result)
-        return [_without_result(outcome)] * count
+        return [outcome if isinstance(outcome, Problem) else _without_result(outcome)] * count
 
     def claim(self, tenant: str, lease_id: str, then: Then) -> None:
         """Confirm a grant on behalf of a waiter that is connected."""
@@ -143,6 +158,13 @@ class Proposer:
 
     def tick(self, then: Then) -> None:
         self.propose(commands.Tick(wall_ms=self._wall_ms()), then)
+
+
+def _further_on(
+    then: Callable[[range, RaftOutcome | Problem], None], start: int, which: range, outcome: RaftOutcome
+) -> None:
+    """Tell of a part of what came together by its places in the whole."""
+    then(range(start + which.start, start + which.stop), outcome)
 
 
 def _without_result(outcome: RaftOutcome) -> Problem | NoAnswer:
