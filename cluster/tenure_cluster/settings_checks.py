@@ -1,11 +1,10 @@
 """What settings must fulfil, alone and in relation to one another."""
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from tenure_cluster.addresses import is_loopback, split_address
+from tenure_cluster.addresses import is_http_url, is_loopback, split_address
 from tenure_cluster.lease import limits
 
 if TYPE_CHECKING:
@@ -65,10 +64,14 @@ def _address_faults(config: "Config") -> list[str]:
             continue
         if setting.endswith(".listen") and not config.insecure and not is_loopback(host):
             faults += _exposure_faults(config, setting, address)
+    faults += [
+        f"http.hosts: {name!r} is not an http URL, nor a name"
+        for name in config.http.hosts.split()
+        if "://" in name and not is_http_url(name)
+    ]
     urls = {f"members.{name}.http": member.http for name, member in config.members.items()}
     for setting, url in {"http.advertise": config.http.advertise, **urls}.items():
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not is_http_url(url):
             faults.append(f"{setting} = {url!r} is not an http URL")
     own = config.members.get(config.node_id)
     if own is not None:
@@ -123,8 +126,7 @@ def _tls_faults(config: "Config") -> list[str]:
 
 def _tracing_faults(config: "Config") -> list[str]:
     tracing = config.tracing
-    parts = urlsplit(tracing.endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not is_http_url(tracing.endpoint):
         return [f"tracing.endpoint = {tracing.endpoint!r} is not an http URL"]
     if tracing.sample_percent > PERCENT_MAX:
         return [f"tracing.sample_percent = {tracing.sample_percent} is above {PERCENT_MAX}"]
