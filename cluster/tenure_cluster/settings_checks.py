@@ -19,6 +19,9 @@ ELECTIONS_PER_TTL_MIN: Final = 3
 HEARTBEATS_PER_ELECTION_MIN: Final = 4
 """The shortest election timeout holds this many heartbeats: one late heartbeat deposes nobody."""
 
+MS_MAX: Final = 2**53 - 1
+"""Greatest duration that goes into commands: it can be encoded, and so can any sum with a time."""
+
 PERCENT_MAX: Final = 100
 
 JWT_ALGORITHMS: Final = frozenset(
@@ -231,6 +234,8 @@ def _relation_faults(config: "Config") -> list[str]:
     at_most: list[tuple[str, int, int]] = [
         ("jwt.leeway_ms", config.jwt.leeway_ms, 300_000),
         ("audit.records_max", config.audit.records_max, limits.AUDIT_RECORDS_MAX),
+        ("audit.keep_ms", config.audit.keep_ms, MS_MAX),
+        ("leases.ttl_max_ms", leases.ttl_max_ms, MS_MAX),
     ]
     return [
         *(

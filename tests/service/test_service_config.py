@@ -147,6 +147,8 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, message: str)
         ("TENURE_TRACING_ENDPOINT", "http://[::1/", "tracing.endpoint = 'http://[::1/' is not an http URL"),
         ("TENURE_LEASES_TTL_MIN_MS", "2999", "leases.ttl_min_ms = 2999 is below 3000 (3 x raft.election"),
         ("TENURE_LEASES_TTL_MAX_MS", "2000", "leases.ttl_max_ms = 2000 is below 3000 (leases.ttl_min_ms)"),
+        ("TENURE_AUDIT_KEEP_MS", "99999999999999999999", "audit.keep_ms = 99999999999999999999 is above"),
+        ("TENURE_LEASES_TTL_MAX_MS", "9007199254740992", "is above 9007199254740991 (the most possible)"),
         ("TENURE_RAFT_ELECTION_TIMEOUT_MIN_MS", "399", "= 399 is below 400 (4 x raft.heartbeat_ms)"),
         ("TENURE_RAFT_ELECTION_TIMEOUT_MAX_MS", "500", "= 500 is below 501"),
         ("TENURE_RAFT_QUEUE_MAX", "9999", "raft.queue_max = 9999 is below 10000 (admission.pending_max)"),
