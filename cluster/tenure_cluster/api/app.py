@@ -320,7 +320,7 @@ class HttpFront:
                     self._fairness,
                 )
                 return await endpoint.serve(exchange, asked)
-            if (gate := self._gate) is None:
+            if (gate := self._gate) is None or not getattr(asked, "wait_ms", 0):
                 return await endpoint.answer(asked, answer_format, caller)
             waiting = endpoint.answer(asked, answer_format, caller)
             if (answered := await while_allowed(waiting, lambda: gate.still(caller))) is not None:
