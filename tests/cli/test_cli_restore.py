@@ -1,5 +1,6 @@
 """`tenured restore`, `recover` and `inspect` without a cluster: what is made, and what is refused."""
 
+import errno
 import json
 import os
 import sys
@@ -254,6 +255,26 @@ def test_recover_says_what_is_lost_and_makes_a_backup_that_can_be_restored(
     first, second = held(tmp_path / "n1"), held(tmp_path / "n2")
     assert second["log"]["last_index"] == first["log"]["last_index"]
     assert second["state"]["last_token"] >= first["state"]["last_token"] + JUMP
+
+
+def test_recover_makes_its_file_where_there_are_no_links(
+    tmp_path: Path, configs: dict[str, Path], backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a stick or a share, to which one saves what is left."""
+
+    def unsupported(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
+
+    assert tenured("restore", backup, "--config", configs["n1"]).exit_code == 0
+    monkeypatch.setattr(os, "link", unsupported)
+    made = tmp_path / "recovered.backup"
+    command = ("recover", tmp_path / "n1", "--to", made, "--i-accept-data-loss")
+    assert tenured(*command).exit_code == 0
+    assert made.stat().st_mode & 0o777 == 0o600
+    kept = made.read_bytes()
+    assert "File exists" in refused(3, *command)
+    assert (made.read_bytes(), list(tmp_path.glob("*.part"))) == (kept, [])
+    assert tenured("restore", made, "--config", configs["n2"]).exit_code == 0
 
 
 def test_a_directory_that_was_half_restored_does_not_start(
