@@ -51,6 +51,9 @@ _KEYS_OF: Final[dict[str, tuple[type, ...]]] = {
 }
 """Which keys an algorithm is for, by the beginning of its name."""
 
+_ALGORITHMS: Final = (*(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)), "EdDSA")
+"""What a key in a set may say that it is for."""
+
 _CURVES: Final[dict[str, tuple[str, ...]]] = {
     "RSA": (),
     "EC": ("P-256", "P-384", "P-521"),
@@ -257,12 +260,12 @@ def _of_set(content: bytes) -> list[tuple[str | None, Any]]:
 
 
 def _is_of_known_kind(key: dict[str, Any]) -> bool:
-    """Whether it is a key for signatures that are taken here. A set may hold others: for encryption, secrets,
-    which could sign as well, and kinds that came later, which must not make the rest useless (RFC 7517, 5)."""
+    """Whether it is a key for signatures that are taken here. A set may hold others, which must not make the
+    rest useless (RFC 7517, 5): for encryption, of later kinds, and secrets, which could sign as well."""
     curves = _CURVES.get(str(key.get("kty")))
     if curves is None or (curves and key.get("crv") not in curves):
         return False
-    return "alg" not in key or str(key["alg"])[:2] in _KEYS_OF
+    return "alg" not in key or key["alg"] in _ALGORITHMS
 
 
 def _ms(value: object) -> int | None:
