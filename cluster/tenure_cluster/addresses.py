@@ -5,6 +5,7 @@ import ipaddress
 import os
 import socket
 from typing import Final
+from urllib.parse import urlsplit
 
 ADDRESS_FAULTS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 """What listening can fail with, beside a name that stands for nothing."""
@@ -41,6 +42,15 @@ def reason_of(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else str(error)
+
+
+def is_http_url(url: str) -> bool:
+    """Whether it is an http or https URL with a host, and with a port that is one if it has one."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

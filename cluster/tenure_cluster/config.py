@@ -236,7 +236,7 @@ def _readable(message: str) -> str:
 
 
 def _as_path(kind: type, value: Any) -> Any:
-    if kind is not Path or not isinstance(value, str) or not value:
+    if kind is not Path or not isinstance(value, str) or not value or "\0" in value:
         raise TypeError("expected the path of a directory")
     return Path(value)
 

@@ -210,6 +210,12 @@ def _do(action: Callable[[], T]) -> T:
         fail(str(error), EXIT_DAMAGED)
     except (InconsistentLog, MembersDiffer, OriginDamaged) as error:
         fail(str(error), EXIT_DAMAGED)
+    except msgspec.DecodeError as error:
+        fail(
+            f"an entry of the log can't be read by this version ({error}): use the program that the node ran "
+            "last",
+            EXIT_DAMAGED,
+        )
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         fail(f"{error.filename or 'the directory'}: {reason}", EXIT_START)

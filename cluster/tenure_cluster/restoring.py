@@ -207,11 +207,22 @@ def recover(contents: Contents, path: Path, *, now_ms: int) -> BackupHeader:
             file.write(encode_trailer(sha.digest()))
             file.flush()
             os.fsync(file.fileno())
-        os.link(unfinished, path)  # which refuses to take the place of another file
+        _name(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
     _sync_directory(path.parent)
     return header
+
+
+def _name(unfinished: Path, path: Path) -> None:
+    """Give a file its name, which must not be another's. Raises OSError."""
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, as those of sticks and shares are
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.replace(unfinished, path)
 
 
 def _snapshot(info: SnapshotInfo, chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -171,7 +171,7 @@ class Quotas(_Section, frozen=True, kw_only=True):
     sessions_max: int = 0
     """Sessions that were opened as such."""
     waiters_max: int = 0
-    """Acquires that wait."""
+    """Acquires that wait; a set is one for each of its keys."""
     watches_max: int = 0
     """Watches open on one node."""
     records_max: int = 0
@@ -180,7 +180,7 @@ class Quotas(_Section, frozen=True, kw_only=True):
     """Bytes of all records' values together."""
     operations_per_s: int = 0
     """Operations a second, with a burst of two seconds; renewals, releases and what else gives something up
-    are not counted."""
+    are not counted, and stale reads by the node that answers them."""
     ttl_min_ms: int = 0
     """Shortest TTL, beside leases.ttl_min_ms."""
     ttl_max_ms: int = 0

@@ -1,11 +1,10 @@
 """What settings must fulfil, alone and in relation to one another."""
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from tenure_cluster.addresses import is_loopback, split_address
+from tenure_cluster.addresses import is_http_url, is_loopback, split_address
 from tenure_cluster.lease import limits
 
 if TYPE_CHECKING:
@@ -19,6 +18,9 @@ ELECTIONS_PER_TTL_MIN: Final = 3
 
 HEARTBEATS_PER_ELECTION_MIN: Final = 4
 """The shortest election timeout holds this many heartbeats: one late heartbeat deposes nobody."""
+
+MS_MAX: Final = 2**53 - 1
+"""Greatest duration that goes into commands: it can be encoded, and so can any sum with a time."""
 
 PERCENT_MAX: Final = 100
 
@@ -65,10 +67,14 @@ def _address_faults(config: "Config") -> list[str]:
             continue
         if setting.endswith(".listen") and not config.insecure and not is_loopback(host):
             faults += _exposure_faults(config, setting, address)
+    faults += [
+        f"http.hosts: {name!r} is not an http URL, nor a name"
+        for name in config.http.hosts.split()
+        if "://" in name and not is_http_url(name)
+    ]
     urls = {f"members.{name}.http": member.http for name, member in config.members.items()}
     for setting, url in {"http.advertise": config.http.advertise, **urls}.items():
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not is_http_url(url):
             faults.append(f"{setting} = {url!r} is not an http URL")
     own = config.members.get(config.node_id)
     if own is not None:
@@ -123,8 +129,7 @@ def _tls_faults(config: "Config") -> list[str]:
 
 def _tracing_faults(config: "Config") -> list[str]:
     tracing = config.tracing
-    parts = urlsplit(tracing.endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not is_http_url(tracing.endpoint):
         return [f"tracing.endpoint = {tracing.endpoint!r} is not an http URL"]
     if tracing.sample_percent > PERCENT_MAX:
         return [f"tracing.sample_percent = {tracing.sample_percent} is above {PERCENT_MAX}"]
@@ -229,6 +234,8 @@ def _relation_faults(config: "Config") -> list[str]:
     at_most: list[tuple[str, int, int]] = [
         ("jwt.leeway_ms", config.jwt.leeway_ms, 300_000),
         ("audit.records_max", config.audit.records_max, limits.AUDIT_RECORDS_MAX),
+        ("audit.keep_ms", config.audit.keep_ms, MS_MAX),
+        ("leases.ttl_max_ms", leases.ttl_max_ms, MS_MAX),
     ]
     return [
         *(

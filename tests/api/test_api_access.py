@@ -11,6 +11,7 @@ from api_guarded import Guarded
 from api_node import START_TIMEOUT_S, RunningNode
 from api_stream import stream
 from api_wire import Reply, Wire, ask, request_bytes
+from test_api_audit import told
 
 from tenure_cluster.api.routes import ROUTES, Route
 from tenure_cluster.first_administrator import FILE_NAME
@@ -173,6 +174,7 @@ async def test_an_acquire_that_waits_is_given_up_when_its_credential_is_revoked(
         refused = await waiting
         assert (refused.code, refused.headers["www-authenticate"]) == ("unauthenticated", "Bearer")
         await until_there_are(0)
+    assert (await told(guarded, actor=credential_id, code="unauthenticated"))["key"] == "k"
     await guarded.ask("POST", "/v1/release", {"lease_id": held["lease_id"]}, other)
     assert (await guarded.ask("GET", "/v1/leases/k", bearer=other)).code == "not_held"
 
@@ -369,6 +371,7 @@ async def test_a_stream_of_a_revoked_credential_is_answered_and_closed(guarded: 
         assert (await client.ask("get_lease", key="k"))[0] == 401
         code, _ = await client.closed()
         assert code == 1008
+    assert (await told(guarded, actor=credential_id, code="unauthenticated"))["subject"] == "stream"
 
 
 async def test_a_silent_stream_ends_soon_after_its_credential(guarded: Guarded) -> None:

@@ -205,3 +205,15 @@ async def test_a_batch_costs_its_tenant_what_a_frame_of_as_many_operations_does(
         assert paid["batches"] == cost_of(1_000)
     finally:
         guarded.node.stop()
+
+
+async def test_a_tenant_that_is_named_like_a_strangers_address_is_not_slowed_down_by_it(
+    guarded: Guarded,
+) -> None:
+    bearer = await guarded.bearer("observe", tenant="from 127.0.0.1")
+    strangers = [asyncio.create_task(guarded.ask("GET", "/v1/leases")) for _ in range(REFUSALS_PER_S)]
+    await asyncio.wait(strangers, return_when=asyncio.FIRST_COMPLETED)
+    refused = await guarded.ask("GET", "/v1/credentials", bearer=bearer)
+    assert refused.status == 403
+    assert not all(each.done() for each in strangers), "it has waited behind strangers"
+    await asyncio.gather(*strangers)

@@ -78,3 +78,19 @@ async def test_the_audit_names_the_subject(guarded: Guarded) -> None:
     await guarded.ask("POST", "/v1/break", {"key": "a/1", "reason": "r"}, token(sub="somebody"))
     record = await told(guarded, kind="refused", actor="jwt:somebody")
     assert (record["tenant"], record["subject"], record["code"]) == ("team", "break", "forbidden")
+
+
+async def test_a_token_that_lets_nobody_in_is_verified_once(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[object] = []
+    decode = jwt.decode
+
+    def counting(*args: Any, **more: Any) -> Any:
+        verified.append(args[0])
+        return decode(*args, **more)
+
+    monkeypatch.setattr(jwt, "decode", counting)
+    forged = token()[:-8] + "AAAAAAAA"
+    assert (await guarded.ask("GET", "/v1/leases/a/1", bearer=forged)).status == 401
+    assert verified == [forged]

@@ -290,6 +290,27 @@ def test_keys_change_while_the_node_serves(tmp_path: Path, caplog: pytest.LogCap
     assert (desk.caller(old) is None, desk.caller(new) is None) == (True, False)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kty": "oct", "k": "c2VjcmV0"},
+        {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA", "use": "sig"},
+        {"kty": "OKP", "crv": "X25519", "x": "3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08"},
+        {"kty": "EC", "crv": "BP-256", "x": "AAAA", "y": "AAAA"},
+        {"kty": "RSA", "alg": "RSA-OAEP", "n": "AAAA", "e": "AQAB"},
+        {"kty": "RSA", "use": "enc", "n": "AAAA", "e": "AQAB"},
+        {"kty": 7},
+        "no key",
+    ],
+    ids=str,
+)
+def test_a_key_of_another_kind_is_passed_over(tmp_path: Path, other: object) -> None:
+    made = json.loads(key_set(one=EC_KEY))
+    made["keys"].insert(0, other)
+    desk = Desk(tmp_path, json.dumps(made).encode())
+    assert desk.caller(token(head={"kid": "one"})) is not None
+
+
 SECRET_PEM = EC_KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

@@ -1,5 +1,6 @@
 """`tenured restore`, `recover` and `inspect` without a cluster: what is made, and what is refused."""
 
+import errno
 import json
 import os
 import sys
@@ -7,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,6 +20,10 @@ from tenure_cluster.cli import cli
 from tenure_cluster.inspection import described, read_stopped
 from tenure_cluster.lease.restoration import JUMP
 from tenure_cluster.pid_file import PidFile
+from tenure_cluster.raft.clock import SystemClock
+from tenure_cluster.raft.disk import SystemDisk
+from tenure_cluster.raft.journal import Journal
+from tenure_cluster.raft.messages import encode_entry
 
 CONFIG = """\
 cluster_id = "orders"
@@ -254,6 +260,54 @@ def test_recover_says_what_is_lost_and_makes_a_backup_that_can_be_restored(
     first, second = held(tmp_path / "n1"), held(tmp_path / "n2")
     assert second["log"]["last_index"] == first["log"]["last_index"]
     assert second["state"]["last_token"] >= first["state"]["last_token"] + JUMP
+
+
+def test_an_entry_of_a_later_version_is_told_with_what_to_use(
+    tmp_path: Path, configs: dict[str, Path], backup: Path
+) -> None:
+    assert tenured("restore", backup, "--config", configs["n1"]).exit_code == 0
+    contents = read_stopped(tmp_path / "n1")
+    assert contents.snapshot is not None
+    disk = SystemDisk(tmp_path / "n1")
+    journal = Journal.open(
+        disk,
+        SystemClock(),
+        cluster_id=contents.cluster_id,
+        node_id="n1",
+        segment_bytes=16 << 20,
+        snapshot=contents.snapshot.boundary,
+    )
+    later = encode_entry([(5_000, msgspec.msgpack.encode([99, "of a later version"]))])
+    journal.add(later, contents.last_index + 1, contents.last_term)
+    journal.sync_now()
+    journal.close()
+    disk.close()
+    for command in (
+        ("inspect", tmp_path / "n1"),
+        ("recover", tmp_path / "n1", "--to", tmp_path / "r", "--i-accept-data-loss"),
+    ):
+        assert "use the program that the node ran last" in refused(4, *command)
+    assert not (tmp_path / "r").exists()
+
+
+def test_recover_makes_its_file_where_there_are_no_links(
+    tmp_path: Path, configs: dict[str, Path], backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a stick or a share, to which one saves what is left."""
+
+    def unsupported(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
+
+    assert tenured("restore", backup, "--config", configs["n1"]).exit_code == 0
+    monkeypatch.setattr(os, "link", unsupported)
+    made = tmp_path / "recovered.backup"
+    command = ("recover", tmp_path / "n1", "--to", made, "--i-accept-data-loss")
+    assert tenured(*command).exit_code == 0
+    assert made.stat().st_mode & 0o777 == 0o600
+    kept = made.read_bytes()
+    assert "File exists" in refused(3, *command)
+    assert (made.read_bytes(), list(tmp_path.glob("*.part"))) == (kept, [])
+    assert tenured("restore", made, "--config", configs["n2"]).exit_code == 0
 
 
 def test_a_directory_that_was_half_restored_does_not_start(

@@ -165,6 +165,26 @@ def test_a_pod_is_confined() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_where_nobody_is_named_as_a_client_nobody_is_let_in() -> None:
+    """A rule of a policy whose `from` is empty lets everybody in."""
+    for values in ((), ("backup.enabled=true",)):
+        policy = manifests("networkPolicy.clients=null", *values)["NetworkPolicy/prod-tenure"]
+        assert all(rule["from"] for rule in policy["spec"]["ingress"])
+
+
+def test_the_first_administrators_file_is_where_the_pages_say() -> None:
+    [directory] = [
+        each["value"]
+        for each in pod(manifests())["containers"][0]["env"]
+        if each["name"] == "TENURE_DATA_DIR"
+    ]
+    told = re.findall(
+        r"kubectl[^`]*cat\s+(\S+)/administrator\.credential", (DEPLOY / "README.md").read_text()
+    )
+    assert len(told) > 1
+    assert set(told) == {directory}
+
+
 def test_a_service_of_our_name_puts_no_variables_into_the_pods() -> None:
     """Kubernetes would set TENURE_PORT for it, which the server refuses as a setting that does not exist."""
     made = manifests(name="tenure")

@@ -268,6 +268,18 @@ def test_tokens_that_are_made_up_push_nothing_out_of_the_audit(world: World) -> 
     assert [(one.actor, one.token) for one in records(audited)][-1] == ("another", 7)
 
 
+def test_breaks_of_what_nobody_holds_push_nothing_out_of_the_audit(world: World) -> None:
+    audited = begin(world, records_max=10)
+    audited.granted("held", "A")
+    break_key(audited, "held")
+    for number in range(100):
+        break_key(audited, f"k{number}")
+    assert told(audited) == [("break", "", 1), ("break", "not_held", 1)]
+    audited.wait(limits.AUDIT_REPEAT_MS)
+    audited.tick()
+    assert told(audited)[2:] == [("break", "not_held", 99)]
+
+
 def test_refused_commits_that_are_counted_together_are_told_and_outlive_a_restart(world: World) -> None:
     audited = begin(world, records_max=1_000)
     asked = 3 * limits.AUDIT_COMMITS_MAX

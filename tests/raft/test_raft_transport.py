@@ -15,6 +15,7 @@ from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft import transport as transport_module
 from tenure_cluster.raft.clock import SystemClock
 from tenure_cluster.raft.link import frame
+from tenure_cluster.raft.membership import MemberInfo, Membership
 from tenure_cluster.raft.transport import Transport
 
 FRAME_MAX = 1 << 16
@@ -28,6 +29,10 @@ class Recorder:
         self.links: list[tuple[str, bool]] = []
         self.gone: list[str] = []
         self.heard_anew: list[tuple[str, int]] = []
+        self.removed: list[str] = []
+
+    def on_removed(self, peer: str, why: str) -> None:
+        self.removed.append(why)
 
     def on_consensus(self, peer: str, message: wire.Consensus, size: int) -> None:
         self.consensus.append((peer, message))
@@ -438,6 +443,34 @@ async def test_what_was_written_before_an_orderly_stop_still_arrives() -> None:
         await first.transport.stop()
         await eventually(lambda: second.told.payloads)
         await eventually(lambda: second.told.gone == ["n1"])
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "why", "removed"),
+    [
+        ("c", "'n1' has been removed from this cluster", True),
+        ("d", "cluster_id 'd', this node is of 'c'", False),
+    ],
+)
+async def test_only_a_node_of_its_own_cluster_tells_a_node_that_it_was_removed(
+    cluster_id: str, why: str, removed: bool
+) -> None:
+    """Another cluster may have removed somebody of that name, and a node may dial it by mistake."""
+    members = Membership((MemberInfo("n2"), MemberInfo("n3")), ("n1",), 7)
+    second = End("n2", {"n3": "127.0.0.1:9"})
+    second.transport.set_members(members, members)
+    await second.transport.start()
+    first = End("n1", {"n2": f"127.0.0.1:{second.transport.port}"}, cluster_id)
+    refused: list[str] = []
+    first.transport.on_refused = lambda peer, why: refused.append(why)
+    await first.transport.start()
+    try:
+        await eventually(lambda: len(refused) > 1)
+        assert set(refused) == {why}
+        assert bool(first.told.removed) == removed
+    finally:
+        await first.transport.stop()
+        await second.transport.stop()
 
 
 async def test_a_peer_whose_host_is_none_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

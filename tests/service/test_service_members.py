@@ -10,7 +10,7 @@ from tenure_cluster.service.cluster_replies import MembersReply, TransferredRepl
 from tenure_cluster.service.cluster_requests import AddMemberRequest, RemoveMemberRequest, TransferRequest
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.versions import BASE
-from tenure_cluster.settings import Audit
+from tenure_cluster.settings import Audit, Tls
 
 ADD = AddMemberRequest(id="n4", peer="127.0.0.1:9", http="http://n4.test")
 """A node that never comes."""
@@ -108,3 +108,13 @@ async def test_a_member_is_not_added_or_moved_to_where_another_one_is_configured
             assert refused.code == "member_exists"
             assert refused.detail == f"{follower.node_id} has the peer address {place}"
         assert sorted(leader.raft.membership.names) == ["n1", "n2", "n3"]
+
+
+async def test_where_nodes_use_tls_a_member_is_not_added_at_a_plain_url(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, tls=Tls(cert="c.pem", key="k.pem", ca="ca.pem")) as running:
+        leader = await running.leader()
+        refused = await leader.service.call("add_member", TENANT, ADD)
+        assert isinstance(refused, Problem)
+        assert (refused.code, refused.extra["path"]) == ("invalid", "$.http")
+        added = await changed(leader, "add_member", replace(ADD, http="https://n4.test"))
+        assert [member.id for member in added.members] == ["n1", "n4"]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tenure_cluster.lease import limits
+from tenure_cluster.service.cluster_requests import AddMemberRequest
 from tenure_cluster.service.errors import CODES, Problem
 from tenure_cluster.service.requests import OPERATIONS
 from tenure_cluster.service.validation import PAGE_MAX, WAIT_MS_MAX, check, commit_value
@@ -243,3 +244,23 @@ def test_every_code_has_its_status_and_title() -> None:
     for code, (status, title) in CODES.items():
         problem = Problem(code, "detail")
         assert (problem.status, problem.title) == (status, title)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({}, None),
+        ({"id": "n/4"}, "$.id"),
+        ({"peer": "10.0.0.4"}, "$.peer"),
+        ({"peer": "n4..test:7701"}, "$.peer"),
+        ({"http": "10.0.0.4:7601"}, "$.http"),
+        ({"http": "http://[::1:7601"}, "$.http"),
+        ({"http": "http://:7601"}, "$.http"),
+        ({"http": "http://n4:port"}, "$.http"),
+    ],
+    ids=str,
+)
+def test_a_member_needs_addresses_that_are_some(changes: dict[str, str], path: str | None) -> None:
+    good = {"id": "n4", "peer": "10.0.0.4:7701", "http": "http://10.0.0.4:7601"}
+    told = check(AddMemberRequest(**(good | changes)), BOUNDS)
+    assert (told.extra["path"] if told is not None else None) == path

@@ -320,11 +320,14 @@ class HttpFront:
                     self._fairness,
                 )
                 return await endpoint.serve(exchange, asked)
-            if (gate := self._gate) is None:
+            if (gate := self._gate) is None or not getattr(asked, "wait_ms", 0):
                 return await endpoint.answer(asked, answer_format, caller)
             waiting = endpoint.answer(asked, answer_format, caller)
-            answered = await while_allowed(waiting, lambda: gate.still(caller))
-            return answered or refusal(authorize.UNAUTHENTICATED, answer_format, _CHALLENGE)
+            if (answered := await while_allowed(waiting, lambda: gate.still(caller))) is not None:
+                return answered
+            refused = authorize.UNAUTHENTICATED
+            authorize.tell(self._service, refused, endpoint.route.operation, caller, asked)
+            return refusal(refused, answer_format, _CHALLENGE)
         finally:
             connection.cancel_when_lost = None
 
@@ -338,7 +341,7 @@ class HttpFront:
         headers = request.headers.getall(hdrs.AUTHORIZATION, ())
         shown = headers[0] if len(headers) == 1 else None  # of several it is not clear which one counts
         origin = connection.origin
-        caller = gate.caller(shown, origin) or await gate.caller_in_time(shown, origin)
+        caller = gate.caller(shown, origin) or await gate.late_caller(shown, origin)
         connection.told_apart_by = STRANGERS + origin if caller is None else caller.tenant
         if caller is None:
             connection.refused("requests refused without a valid credential")

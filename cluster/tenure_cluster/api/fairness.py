@@ -36,8 +36,9 @@ renewal may stand behind it on its connection."""
 HELD_BACK: Final = frozenset({"quota", "forbidden", "unauthenticated"})
 """Codes of refusals that are."""
 
-STRANGERS: Final = "from "
-"""What stands before the address of those who show no valid credential. No tenant's name has a blank."""
+STRANGERS: Final = "\0from "
+"""What stands before the address of those who show no valid credential. No tenant's name has such a
+character, so none shares a stranger's patience."""
 
 PATIENCE_ENTRIES_MAX: Final = 10_000
 """Tenants and addresses that are remembered; when there are more, those that need not be are forgotten."""

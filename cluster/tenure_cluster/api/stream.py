@@ -136,6 +136,7 @@ class Stream:
         if self._fairness is not None:
             await self._fairness.turn(self._caller.tenant, cost_of(len(triples)))
         if not self._exchange.still_allowed():
+            authorize.tell(self._service, authorize.UNAUTHENTICATED, "stream", self._caller)
             for number, _, _ in triples:
                 self._answer(number, authorize.UNAUTHENTICATED)
             return authorize.UNAUTHENTICATED

@@ -86,9 +86,13 @@ class Gate:
 
     async def caller_in_time(self, header: str | None, origin: str = "") -> Caller | None:
         """As `caller`, but looks again for a moment if the credential may only not have arrived yet."""
-        caller = self.caller(header, origin)
+        return self.caller(header, origin) or await self.late_caller(header, origin)
+
+    async def late_caller(self, header: str | None, origin: str = "") -> Caller | None:
+        """The caller of a request for which `caller` found none, if its credential arrives in a moment."""
+        caller = None
         parts = bearer.parse(bearer.of_header(header) or "")
-        if caller is None and parts is not None and self._may_lag() and self._latecomers < LATECOMERS_MAX:
+        if parts is not None and self._may_lag() and self._latecomers < LATECOMERS_MAX:
             self._latecomers += 1
             try:
                 for _ in range(int(LAG_S * LOOKS_PER_S)):

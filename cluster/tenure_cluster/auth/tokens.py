@@ -51,6 +51,16 @@ _KEYS_OF: Final[dict[str, tuple[type, ...]]] = {
 }
 """Which keys an algorithm is for, by the beginning of its name."""
 
+_ALGORITHMS: Final = (*(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)), "EdDSA")
+"""What a key in a set may say that it is for."""
+
+_CURVES: Final[dict[str, tuple[str, ...]]] = {
+    "RSA": (),
+    "EC": ("P-256", "P-384", "P-521"),
+    "OKP": ("Ed25519", "Ed448"),
+}
+"""Kinds of keys in a set that are taken, with the curves that are, where a kind has some."""
+
 _UNTELLABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, ends of lines, and lone surrogates, which are no text."""
 
@@ -241,12 +251,21 @@ def _of_set(content: bytes) -> list[tuple[str | None, Any]]:
         raise ValueError('it has no list "keys"')
     found = []
     for key in keys:
-        if not isinstance(key, dict) or key.get("use", "sig") != "sig" or key.get("kty") == "oct":
-            continue  # for encryption, or a secret that could sign as well
+        if not isinstance(key, dict) or key.get("use", "sig") != "sig" or not _is_of_known_kind(key):
+            continue
         if "d" in key:
             raise ValueError("it holds a private key")
         found.append((key.get("kid"), jwt.PyJWK(key).key))
     return found
+
+
+def _is_of_known_kind(key: dict[str, Any]) -> bool:
+    """Whether it is a key for signatures that are taken here. A set may hold others, which must not make the
+    rest useless (RFC 7517, 5): for encryption, of later kinds, and secrets, which could sign as well."""
+    curves = _CURVES.get(str(key.get("kty")))
+    if curves is None or (curves and key.get("crv") not in curves):
+        return False
+    return "alg" not in key or key["alg"] in _ALGORITHMS
 
 
 def _ms(value: object) -> int | None:

@@ -156,6 +156,8 @@ HANDLERS: Final[dict[type, Callable[[Step, Any], results.Result | Noted]]] = {
 
 
 def _break(step: Step, asked: Break, result: object) -> AuditNote | None:
+    """One that found nobody is counted when it comes again, as refusals are: it ends nothing, and so can be
+    asked without end."""
     if not isinstance(result, results.Broken):
         return None
     latest = max(result.leases, key=lambda lease: lease.token, default=None)
@@ -168,6 +170,7 @@ def _break(step: Step, asked: Break, result: object) -> AuditNote | None:
         latest.token if latest is not None else 0,
         latest.owner if latest is not None else "",
         f"{len(result.leases)} holders",
+        code="" if result.leases else "not_held",
         detail=asked.reason,
     )
 

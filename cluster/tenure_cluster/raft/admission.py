@@ -146,9 +146,11 @@ class Admission:
         return wire.Welcome(self.incarnation, self._current.names, self._current.index)
 
     def refusal(self, hello: wire.Hello, reason: str) -> wire.Refused:
-        """Also that it was removed, by an entry that is committed, or by which name it joins (joining.py)."""
+        """Also that it was removed, by an entry that is committed, or by which name it joins (joining.py). Of
+        another cluster's node nothing is known: the name may be one that was removed here."""
         joins = hello.joining and self._current.members and is_named(self.cluster_id, hello.cluster_id)
-        return wire.Refused(reason, hello.node_id in self.removed, self.cluster_id if joins else "")
+        removed = hello.cluster_id == self.cluster_id and hello.node_id in self.removed
+        return wire.Refused(reason, removed, self.cluster_id if joins else "")
 
     # -- what others say
 

@@ -45,12 +45,15 @@ def change_members(raft: Raft, ask: Ask, done: Done) -> None:
     raft.change_members(change, ended)
 
 
-def taken(ask: Ask, members: Mapping[str, Member]) -> Problem | None:
-    """Why not, if another member is at the peer address already. The log alone can't tell as long as it says
-    nothing of addresses, and members are where the configuration says."""
+def misplaced(ask: Ask, members: Mapping[str, Member], *, tls: bool) -> Problem | None:
+    """Why not, if clients could not reach a member where it is said to be, since all serve by TLS, or another
+    one is at its peer address. The log alone can't tell that as long as it says nothing of addresses, and
+    members are where the configuration says."""
     request = ask.request
     if not isinstance(request, AddMemberRequest):
         return None
+    if tls and not request.http.startswith("https:"):
+        return Problem("invalid", "http must be an https URL: the cluster uses TLS", {"path": "$.http"})
     for name, member in members.items():
         if name != request.id and member.peer == request.peer:
             return Problem("member_exists", f"{name} has the peer address {request.peer}")

@@ -21,7 +21,7 @@ from tenure_cluster.service.answers import RETRY_S
 from tenure_cluster.service.asks import READS, Answer, Ask, NoAnswer
 from tenure_cluster.service.attempts import Attempts, Call
 from tenure_cluster.service.audit import AuditOffice
-from tenure_cluster.service.changing_members import not_understood, note_of, taken
+from tenure_cluster.service.changing_members import misplaced, not_understood, note_of
 from tenure_cluster.service.cluster_view import ClusterView, Readiness
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.forwarding import Forwarding
@@ -370,7 +370,7 @@ class LeaseService:
 
     def _forbidden(self, ask: Ask, wall_ms: int) -> Problem | None:
         """Why this leader must not propose it. Of credentials the audit is told, since the log will not."""
-        if (problem := taken(ask, self.members.all())) is not None:
+        if (problem := misplaced(ask, self.members.all(), tls=self._config.tls.on)) is not None:
             return problem
         problem = last_administrator.refusal(ask, self._replica.table.credentials, wall_ms)
         if problem is not None:

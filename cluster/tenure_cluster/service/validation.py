@@ -10,9 +10,8 @@ import binascii
 import re
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from tenure_cluster.addresses import split_address
+from tenure_cluster.addresses import is_http_url, split_address
 from tenure_cluster.lease import limits
 from tenure_cluster.lease.quota import Quota
 from tenure_cluster.service.audit_messages import AUDIT_PAGE_MAX, ListAuditRequest, NoteAuditRequest
@@ -377,8 +376,7 @@ def _add_member(request: AddMemberRequest, bounds: Leases) -> Problem | None:
         split_address(request.peer)
     except ValueError as error:
         return _invalid("$.peer", f"must be host:port: {error}")
-    parts = urlsplit(request.http)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not is_http_url(request.http):
         return _invalid("$.http", "must be an http URL")
     return _text("$.peer", request.peer, 1, ADDRESS_BYTES_MAX) or _text(
         "$.http", request.http, 1, ADDRESS_BYTES_MAX
