@@ -5,6 +5,7 @@ import pytest
 from lease_world import World
 
 from tenure_cluster.lease import commands, limits, snapshot
+from tenure_cluster.lease.audit_trail import SetAuditPolicy
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.restoration import put_back
 from tenure_cluster.lease.results import Done, Granted, Lost, Waiting
@@ -101,3 +102,16 @@ def test_what_had_expired_is_told_as_closed_by_the_rules_of_before_if_closing_ta
     world.wait(10_000)
     assert world.renew("late") == Lost("session_closed")
     assert isinstance(world.acquire("k", "B"), Granted)
+
+
+def test_each_refused_commit_is_a_record_of_its_own_by_the_rules_of_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As test_lease_audit.py has it by those of now."""
+    monkeypatch.setattr(limits, "AUDIT_COMMITS_MAX", 3)
+    by_the_rules_of_before(world)
+    world.apply(SetAuditPolicy(100, 60_000, world.wall_ms))
+    grant = world.granted("k")
+    for number in range(10):
+        world.commit(grant, token=grant.lease.token + 1 + number)
+    assert sum(record.kind == "commit" for record in world.table.audit_records.values()) == 10

@@ -37,6 +37,7 @@ from tenure_cluster.lease.audit_trail import (
 )
 from tenure_cluster.lease.commands import Break, Commit, DeleteRecord
 from tenure_cluster.lease.quota import QuotaIs, QuotasFull, SetQuota
+from tenure_cluster.lease.rules import REFUSALS_TOLD_APART
 from tenure_cluster.lease.step import Step
 
 
@@ -70,7 +71,8 @@ def _write(step: Step, note: AuditNote) -> None:
     trail = step.table.audit
     note = _bounded(step, note)
     if note.code:
-        note = _told_apart(trail, note)
+        if step.table.rules >= REFUSALS_TOLD_APART:
+            note = _told_apart(trail, note)
         kind = same(note)
         repeat = trail.repeats.get(kind)
         if repeat is not None:
