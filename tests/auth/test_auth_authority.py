@@ -47,6 +47,7 @@ def test_nodes_and_their_hosts_are_named_one_by_one_or_all_at_once(
         ("n1=", "'' is neither a host's name nor an address"),
         ("n1=*.example.org", "'*.example.org' is neither"),
         ("n 1=a", "node id 'n 1' must be"),
+        ("..=a", "node id '..' must be"),
         ("n1=a,n1=b", "n1 is named twice"),
         ("n1=n2,n2=b", "'n2' is the id of another node"),
     ],

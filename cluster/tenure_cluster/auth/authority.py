@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATED: Final = dt.timedelta(hours=1)
 """A certificate is valid from this long before it was made: clocks of other machines may be behind."""
 
-_NODE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NODE_ID: Final = re.compile(r"(?=[._-]*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}")
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
 
