@@ -115,3 +115,14 @@ def test_each_refused_commit_is_a_record_of_its_own_by_the_rules_of_before(
     for number in range(10):
         world.commit(grant, token=grant.lease.token + 1 + number)
     assert sum(record.kind == "commit" for record in world.table.audit_records.values()) == 10
+
+
+@pytest.mark.parametrize(("rules", "records"), [(0, 5), (PRESENT, 1)])
+def test_breaks_of_what_nobody_holds_are_counted_by_the_rules_of_now(
+    world: World, rules: int, records: int
+) -> None:
+    world.table.rules = world.replica.table.rules = rules
+    world.apply(SetAuditPolicy(100, 60_000, world.wall_ms))
+    for _ in range(5):
+        world.break_key("free")
+    assert sum(record.kind == "break" for record in world.table.audit_records.values()) == records

@@ -58,9 +58,9 @@ STAMPS_OF_THE_WALL_CLOCK = Mutant(
     (
         Edit(
             "tenure_cluster.service.proposals:Proposer.propose",
-            "self._raft.propose(self._raft.now_ms(), commands.encode(command), settled)",
+            "self._raft.propose(self._raft.now_ms(), encoded, settled)",
             "from tenure_chaos.sim.clock import EPOCH_MS\n"
-            "    self._raft.propose(self._wall_ms() - EPOCH_MS, commands.encode(command), settled)",
+            "    self._raft.propose(self._wall_ms() - EPOCH_MS, encoded, settled)",
         ),
     ),
 )

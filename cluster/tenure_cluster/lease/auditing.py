@@ -37,7 +37,7 @@ from tenure_cluster.lease.audit_trail import (
 )
 from tenure_cluster.lease.commands import Break, Commit, DeleteRecord
 from tenure_cluster.lease.quota import QuotaIs, QuotasFull, SetQuota
-from tenure_cluster.lease.rules import REFUSALS_TOLD_APART
+from tenure_cluster.lease.rules import EMPTY_BREAKS_COUNTED, REFUSALS_TOLD_APART
 from tenure_cluster.lease.step import Step
 
 
@@ -163,6 +163,7 @@ def _break(step: Step, asked: Break, result: object) -> AuditNote | None:
     if not isinstance(result, results.Broken):
         return None
     latest = max(result.leases, key=lambda lease: lease.token, default=None)
+    counted = not result.leases and step.table.rules >= EMPTY_BREAKS_COUNTED
     return AuditNote(
         "break",
         asked.tenant,
@@ -172,7 +173,7 @@ def _break(step: Step, asked: Break, result: object) -> AuditNote | None:
         latest.token if latest is not None else 0,
         latest.owner if latest is not None else "",
         f"{len(result.leases)} holders",
-        code="" if result.leases else "not_held",
+        code="not_held" if counted else "",
         detail=asked.reason,
     )
 

@@ -31,6 +31,8 @@ EXPIRED_BEFORE_CLOSED: Final = 36
 """A lease of a closed session that was over before is told as expired, and keeps its grace period."""
 REFUSALS_TOLD_APART: Final = 36
 """The audit tells refused commits of one credential apart up to a number."""
+EMPTY_BREAKS_COUNTED: Final = 36
+"""The audit counts breaks of a key that nobody holds, as it counts refusals."""
 
 
 class AdoptRules(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36):
