@@ -73,6 +73,20 @@ def test_each_strike_is_told_what_it_cost(history: History) -> None:
     assert (last.silent_s, last.recovered_s) == (0, None)
 
 
+def test_silence_is_put_down_to_what_is_on_and_only_else_to_what_was() -> None:
+    history = History(duration_s=100.0, healed_at=100.0)
+    history.faults = [
+        Fault("latency", "n1", 10.0, 14.0),
+        Fault("kill majority", "n1 n2", 20.0, 24.0),
+        Fault("pause node", "n1", 60.0, 62.0),
+    ]
+    answered = [*(at / 10 for at in range(0, 205)), *(at / 10 for at in range(260, 640)), 70.0]
+    history.calls = [call(at) for at in answered]
+    slow, killed, paused = (round(cost.silent_s, 3) for cost in costs(history))
+    assert (slow, killed) == (0, 5.6), "it began within ten seconds of the end of the first, but while"
+    assert paused == pytest.approx(6.1 + 30.0), "in its aftermath, when nothing else was on"
+
+
 def test_strikes_of_a_kind_are_summed(history: History) -> None:
     killed, slow = sums(costs(history), history.duration_s)
     assert (killed.name, killed.strikes, killed.worst_recovery_s) == ("kill leader", 2, None)

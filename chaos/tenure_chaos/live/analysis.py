@@ -27,7 +27,7 @@ THROUGH_THE_LOG: Final = frozenset(
 )
 
 AFTERMATH_S: Final = 10.0
-"""Silence that begins so long after a fault has ended is not put down to it."""
+"""Silence that begins so long after a fault has ended, or while another one is on, is not put down to it."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,22 @@ def silences(history: History) -> list[Span]:
 def costs(history: History) -> list[Cost]:
     """Of every fault, in the order in which they began. Faults that overlap share what they cost."""
     silent, times = silences(history), answers(history)
+    of_none = [span for span in silent if not any(_is_on(fault, span) for fault in history.faults)]
     found = []
     for fault in history.faults:
         ended_at = min(fault.ended_at, history.duration_s)
-        until = ended_at + AFTERMATH_S
-        mine = [span for span in silent if span.ended_at > fault.began_at and span.began_at < until]
+        mine = [span for span in silent if _is_on(fault, span)]
+        mine += [span for span in of_none if 0 <= span.began_at - fault.ended_at < AFTERMATH_S]
         silent_s = sum((span.ended_at - max(span.began_at, fault.began_at) for span in mine), 0.0)
         place = bisect_right(times, ended_at)
         recovered_s = times[place] - ended_at if place < len(times) else None
         found.append(Cost(fault, silent_s, recovered_s))
     return found
+
+
+def _is_on(fault: Fault, span: Span) -> bool:
+    """At some moment of it."""
+    return fault.began_at < span.ended_at and span.began_at < fault.ended_at
 
 
 @dataclass(frozen=True)
