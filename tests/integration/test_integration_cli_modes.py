@@ -55,6 +55,10 @@ def test_a_pool_has_as_many_permits_as_slots(tenure: Tenure, key: str) -> None:
     joined, number = tenure.text("watch", key, "--from", "0", "--count", "3").splitlines()[-2:]
     assert ("  slot 1" in joined, "  slot " in number, "(3)" in number) == (True, False, True)
     assert "permit, slot 1" in tenure.text("queue", key)
+    second = next(lease for lease in tenure.ok("list", key)["leases"] if lease["slot"] == 1)
+    write = ("commit", key, "--token", str(second["token"]), "--lease-id", "unknown")
+    assert "which is written with its --slot" in tenure(*write).stderr.decode()
+    assert "--slot" not in tenure(*write, "--slot", "1").stderr.decode()
 
 
 def test_several_keys_are_granted_together_or_not_at_all(tenure: Tenure, key: str) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from service_cluster import TENANT, Cluster, Part, acquired, cluster, request, until
 
+from tenure_cluster.service import proposals
+from tenure_cluster.service.asks import READS, Ask
 from tenure_cluster.service.credential_replies import CredentialReply, QuotaReply
 from tenure_cluster.service.credential_requests import (
     CreateCredentialRequest,
@@ -15,7 +17,8 @@ from tenure_cluster.service.credential_requests import (
 )
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.replies import RenewedReply
-from tenure_cluster.service.versions import BASE, OLD, OWN, Knows, VersionFile, Versions, tag_of
+from tenure_cluster.service.requests import OPERATIONS
+from tenure_cluster.service.versions import BASE, NEWER, OLD, OWN, Knows, VersionFile, Versions, tag_of
 
 ENTRUST = EntrustRequest(
     asked=CreateCredentialRequest(name="n", rights=["observe"]), credential_id="c", digest=bytes(32)
@@ -158,6 +161,49 @@ async def test_a_newer_command_is_held_back_wherever_it_comes_from(tmp_path: Pat
         await says(running, other, leader, (OWN.tag, OWN.software))
         leader.service.submit(TENANT, asked, answers.__setitem__)
         await until(lambda: answers[2].status == "resized", "another number of slots")
+
+
+async def test_an_older_leader_is_not_asked_for_a_newer_command(tmp_path: Path) -> None:
+    """It would not understand the question, nor answer anything that stands in it."""
+    async with cluster(tmp_path, 3) as running:
+        leader, follower = await running.leader(), await running.follower()
+        await acquired(leader, "job", mode="permit", slots=1)
+        await says(running, leader, follower, (BASE, "1.0"))
+        resize = request("resize", key="job", slots=2)
+        answers: dict[int, Any] = {}
+        follower.service.submit(TENANT, [("resize", resize)], answers.__setitem__)
+        alone = await follower.service.call("resize", TENANT, resize)
+        [batched] = await follower.service.batch(TENANT, [("resize", resize)])
+        for refused in (alone, batched, answers[0]):
+            assert isinstance(refused, Problem)
+            assert (refused.code, refused.extra["node"]) == ("mixed_versions", leader.node_id)
+
+
+def test_every_operation_that_needs_a_newer_command_says_so() -> None:
+    """What a request becomes is looked for among the newer commands by making it."""
+    examples: dict[str, dict[str, Any]] = {
+        "acquire": {"owner": "o", "key": "k", "ttl_ms": 9_000},
+        "renew": {"lease_id": "l"},
+        "release": {"lease_id": "l"},
+        "handover": {"lease_id": "l", "to_session_id": "s"},
+        "park": {"lease_id": "l", "limit_ms": 9_000},
+        "unpark": {"lease_id": "l"},
+        "abandon": {"request_id": "r"},
+        "break": {"key": "k", "reason": "r"},
+        "resize": {"key": "k", "slots": 1},
+        "commit": {"key": "k", "lease_id": "l", "token": 1, "mode": "once"},
+        "delete_record": {"key": "k"},
+        "open_session": {"owner": "o", "ttl_ms": 9_000},
+        "close_session": {"session_id": "s"},
+    }
+    assert set(examples) == set(OPERATIONS) - READS
+    needed = {}
+    for operation, fields in examples.items():
+        asked = Ask(operation, TENANT, request(operation, **fields))
+        command = proposals._COMMANDS[type(asked.request)](asked, asked.request, lambda: "id", 0)
+        if type(command) in NEWER:
+            needed[type(asked.request)] = NEWER[type(command)]
+    assert needed == proposals.NEEDED
 
 
 async def test_beside_an_older_node_nothing_new_is_proposed_and_everything_else_is(tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def commit(
     settings.hints["outcome_unknown"] = (
         f"It may have been written. Run it again with --op-id {op_id} to find out."
     )
+    if slot is None:
+        settings.hints["not_live"] = (
+            "The lease has ended, is parked, or is a permit, which is written with its --slot. Acquire "
+            "again, or take it up by tenure unpark; --no-require-live lets the token alone decide."
+        )
     answer = perform(
         settings,
         lambda client: client.commit(

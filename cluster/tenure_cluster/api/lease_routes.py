@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tenure_cluster.api.route import LEADER_CALL, WRITE_CALL, Link, Route
+from tenure_cluster.api.route import LEADER_CALL, NEWER_CALL, WRITE_CALL, Link, Route
 from tenure_cluster.service import replies, requests
 
 _KEY = "payment/security/42"
@@ -188,7 +188,7 @@ LEASE_ROUTES: Final[tuple[Route, ...]] = (
         request=requests.ResizeRequest,
         source="body",
         replies={200: (replies.ResizedReply,)},
-        problems=(*WRITE_CALL, "not_held", "mode_conflict", "unsupported"),
+        problems=(*WRITE_CALL, *NEWER_CALL, "not_held", "mode_conflict", "unsupported"),
         example={"key": _KEY, "slots": 8},
     ),
     Route(

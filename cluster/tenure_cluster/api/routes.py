@@ -46,7 +46,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         source="query",
         replies={200: ()},
         streamed=("text/event-stream", EventBody),
-        problems=("compacted", "out_of_range", "overloaded", "shutting_down"),
+        problems=("compacted", "out_of_range", "overloaded", "quota", "shutting_down"),
     ),
     Route(
         method="GET",

@@ -306,7 +306,8 @@ _COMMIT_REFUSALS: Final = {
     "stale_token": "a newer token has been issued for the key, the guard's floor is {floor}",
     "token_used": "the guard's mode allows one write per token, and token {last_token} has made its write",
     "seq_replayed": "the guard has already accepted (token {last_token}, seq {last_seq})",
-    "not_live": "the lease has ended, or its id and token are not of one grant; the guard's floor is {floor}",
+    "not_live": "the lease has ended or is parked, or its id, token and slot are not of one grant; "
+    "the guard's floor is {floor}",
     "revision_conflict": "the record's revision is {revision}",
 }
 

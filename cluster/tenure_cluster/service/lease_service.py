@@ -31,7 +31,7 @@ from tenure_cluster.service.members import MembersView
 from tenure_cluster.service.nodes import Nodes
 from tenure_cluster.service.office import Office
 from tenure_cluster.service.polls import Polls
-from tenure_cluster.service.proposals import Proposer
+from tenure_cluster.service.proposals import NEEDED, Proposer
 from tenure_cluster.service.quotas import Quotas
 from tenure_cluster.service.reader import Reader
 from tenure_cluster.service.reaper import Reaper
@@ -351,6 +351,9 @@ class LeaseService:
     def _refusal(self, request: Request | EventsRequest) -> Problem | None:
         if self._closing:
             return Problem("shutting_down", "this node is shutting down", {}, RETRY_S)
+        tag = NEEDED.get(type(request))
+        if tag is not None and (refusal := self.versions.refusal(tag)) is not None:
+            return refusal  # an older leader would not understand it, nor answer what came together with it
         return check(request, self._config.leases)
 
     def _batch_refusal(self, position: int, operation: str, request: Request) -> Problem | None:

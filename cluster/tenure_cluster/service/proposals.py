@@ -42,11 +42,16 @@ from tenure_cluster.service.requests import (
     UnparkRequest,
 )
 from tenure_cluster.service.validation import commit_value
-from tenure_cluster.service.versions import NEWER
+from tenure_cluster.service.versions import NEWER, tag_of
 
 Settled: TypeAlias = object
 """A result of the state machine, or a Problem or NoAnswer if the command did not get that far."""
 Then: TypeAlias = Callable[[Settled], None]
+
+
+NEEDED: Final[dict[type, int]] = {ResizeRequest: tag_of(commands.Resize)}
+"""The requests of requests.OPERATIONS that need a command which not every node knows that may run beside this
+one, with its tag."""
 
 
 class Proposer:
