@@ -40,6 +40,7 @@ class Calls:
         self.http: Transport = options.transport() if options.transport else _over_the_network(options)
         self._left_behind: set[asyncio.Task[Any]] = set()
         self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def call(
@@ -60,14 +61,24 @@ class Calls:
             draw=random.random,
         )
 
-    async def perform(self, call: Call[A]) -> Answer[A]:
-        """Have it answered. Raises the refusal, ClusterUnavailable or OutcomeUnknown."""
+    def check_usable(self) -> None:
+        """Raises InvalidRequest that says what is the matter with the client."""
         if os.getpid() != self._pid:
             raise InvalidRequest(detail="this client was made before a fork: connect anew in the child")
+        if self._closed:
+            raise InvalidRequest(detail="this client is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            # Its connections belong to the first loop, and would hang or break in any other.
+            detail = "this client belongs to another event loop: connect in each, or take tenure.connect_sync"
+            raise InvalidRequest(detail=detail)
+        self._loop = loop
+
+    async def perform(self, call: Call[A]) -> Answer[A]:
+        """Have it answered. Raises the refusal, ClusterUnavailable or OutcomeUnknown."""
         while True:
-            if self._closed:
-                # Also for what was under way: another attempt would open connections that nobody closes.
-                raise InvalidRequest(detail="this client is closed")
+            # Also for what was under way: another attempt would open connections that nobody closes.
+            self.check_usable()
             step = call.next(self.clock())
             if isinstance(step, Pause):
                 await self.options.sleep(step.seconds)

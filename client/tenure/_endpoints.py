@@ -8,7 +8,7 @@ so a wrong hint or a wrong suspicion costs time and never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,7 +30,10 @@ the nodes can reach, and every try of it would cost a connection's time-out."""
 def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
     """Base URLs without a trailing slash, in the given order, each once. Raises InvalidRequest naming the
     faulty one."""
-    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    given = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    parts = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(part, str) for part in parts):
+        raise InvalidRequest(detail=f"endpoints are URLs in a text or a list, not {endpoints!r}")
     urls = list(dict.fromkeys(parse_endpoint(part) for part in parts if part.strip()))
     if not urls:
         raise InvalidRequest(detail="no endpoint given: name at least one URL such as http://127.0.0.1:7601")

@@ -14,6 +14,7 @@ from tenure._clock import Clock, now_s
 from tenure._credentials import Credential
 from tenure._endpoints import parse_endpoints
 from tenure._protocol import Attempt
+from tenure._terms import milliseconds
 from tenure._tls_files import TlsFiles
 from tenure.errors import InvalidRequest
 
@@ -93,6 +94,12 @@ class Options:
         stream: bool = True,
     ) -> Options:
         """Raises InvalidRequest that names what is wrong."""
+        for name, value in (("timeout", timeout_s), ("attempt_timeout", attempt_timeout_s)):
+            if milliseconds(value, name) == 0:
+                raise InvalidRequest(detail=f"{name} must be a millisecond at least, not {value!r} s")
+        if not (credential is None or isinstance(credential, str | os.PathLike) or callable(credential)):
+            kind = type(credential).__name__
+            raise InvalidRequest(detail=f"credential is a text, a path or a function, not of the type {kind}")
         if tls is not None and (ca_file or cert_file or key_file):
             raise InvalidRequest(detail="give either tls or the certificate files, not both")
         if key_file is not None and cert_file is None:

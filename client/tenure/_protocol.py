@@ -110,6 +110,7 @@ class Call(Generic[A]):
         self._deadline = now + timeout_s
         if request.wait_until is not None:
             self._deadline = max(self._deadline, request.wait_until + attempt_timeout_s)
+        self._given_s = self._deadline - now
         self._draw = draw
         self.attempted = False
         self._rounds = 0
@@ -243,8 +244,9 @@ class Call(Generic[A]):
         for url, why in self._faults.items():
             urls.setdefault(why, []).append(url)
         faults = "; ".join(f"{', '.join(same)}: {why}" for why, same in urls.items())
+        within = f"{self._given_s:.3g} s"
         if self.doubtful:
-            raise OutcomeUnknown(detail=f"{self.request.name} may or may not have been executed ({faults})")
-        raise ClusterUnavailable(
-            code=self._code, detail=f"no node could execute {self.request.name} ({faults})"
-        )
+            detail = f"{self.request.name} may or may not have been executed, within {within} ({faults})"
+            raise OutcomeUnknown(detail=detail)
+        detail = f"no node could execute {self.request.name} within {within} ({faults})"
+        raise ClusterUnavailable(code=self._code, detail=detail)

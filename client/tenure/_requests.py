@@ -22,6 +22,7 @@ twice would do.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -30,6 +31,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from tenure import answers
+from tenure.errors import InvalidRequest
 
 A = TypeVar("A")
 
@@ -71,11 +73,14 @@ class Request(Generic[A]):
         """The body as it is to be sent now. A poll sent again asks only for the waiting time that is left."""
         if self.body is None:
             return None
-        if self.wait_until is None:
-            return msgspec.json.encode(self.body)
-        # Rounded up, or the last poll would come back a fraction of a millisecond before its time.
-        wait_ms = -int(-self.wait_s(now) * 1000 // 1)
-        return msgspec.json.encode({**self.body, "wait_ms": wait_ms})
+        body = self.body
+        if self.wait_until is not None:
+            # Rounded up, or the last poll would come back a fraction of a millisecond before its time.
+            body = {**body, "wait_ms": -int(-self.wait_s(now) * 1000 // 1)}
+        try:
+            return msgspec.json.encode(body)
+        except TypeError as error:
+            raise InvalidRequest(detail=f"{self.name}: {error}") from error
 
 
 def _post(
@@ -106,7 +111,20 @@ def _present(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _part(text: str) -> str:
     # Every byte that isn't unreserved is escaped, `/` as well: proxies merge double slashes and resolve dots.
+    if not isinstance(text, str):
+        raise InvalidRequest(detail=f"what is asked for is named by a text, not by {text!r}")
     return quote(text, safe="")
+
+
+def encoded(value: str | bytes | None) -> dict[str, str | None]:
+    """A value as a commit's body has it. Raises InvalidRequest, where JSON would make a text of some types
+    that nobody could tell from one."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"value": base64.b64encode(value).decode(), "value_encoding": "base64"}
+    if not (value is None or isinstance(value, str)):
+        detail = f"a value is str or bytes, not {type(value).__name__}: encode it, as json.dumps does"
+        raise InvalidRequest(detail=detail, path="$.value")
+    return {"value": value, "value_encoding": None}
 
 
 def acquire(body: dict[str, Any], wait_until: float | None = None) -> Request[answers.Acquired]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tenure._acquisition import Acquisition
 from tenure._kept import KeptSession
 from tenure._requests import Request
-from tenure._terms import Terms
+from tenure._terms import Terms, milliseconds
 from tenure.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Successor:
         session, client = self._entered(), self._client
         terms = self._terms
         wait_s = terms.wait_s if wait is None else wait
-        if not 0 <= wait_s < float("inf"):
-            raise InvalidRequest(detail=f"wait must be a number of seconds, not {wait_s!r}")
+        milliseconds(wait_s, "wait")
 
         def undo(request: Request[Any]) -> None:
             session.use(terms.keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -66,9 +66,14 @@ class Terms:
         own_session: bool,
     ) -> Terms:
         """Durations in seconds. Raises InvalidRequest."""
-        keys = (key,) if isinstance(key, str) else tuple(key)
+        keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Iterable) else ()
         if not keys or not all(isinstance(one, str) and one for one in keys) or len(set(keys)) != len(keys):
-            raise InvalidRequest(detail="a lease needs a key, or several different keys", path="$.key")
+            detail = f"a lease needs a key, or several different keys, which are texts; not {key!r}"
+            raise InvalidRequest(detail=detail, path="$.key")
+        if not (owner is None or isinstance(owner, str)):
+            raise InvalidRequest(detail=f"owner is a text, not {owner!r}", path="$.owner")
+        if not (metadata is None or isinstance(metadata, Mapping)):
+            raise InvalidRequest(detail=f"metadata maps texts to texts, not {metadata!r}", path="$.metadata")
         return cls(
             keys=keys,
             is_set=not isinstance(key, str),

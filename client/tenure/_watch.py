@@ -81,6 +81,7 @@ class Watch:
 
     async def next(self) -> Event:
         """The next event. Raises what the cluster refuses for good. Cancelled, it skips nothing."""
+        self._calls.check_usable()
         http = self._calls.http
         if not isinstance(http, Streams):
             raise InvalidRequest(code="unsupported", detail="this transport has no streams")
@@ -97,6 +98,7 @@ class Watch:
 
     async def _begin(self, http: Streams) -> None:
         """Open a stream on another node, or let some time pass if all have been tried."""
+        self._calls.check_usable()
         url = self._calls.endpoints.choose(self._calls.clock(), self._tried)
         if url is None:
             self._tried.clear()

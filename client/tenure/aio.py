@@ -255,9 +255,7 @@ class Lease:
         """
         terms, calls, sessions = self._terms, self._client._calls, self._client._sessions
         wait_s = 0.0 if not blocking else terms.wait_s if wait is None else wait
-        if not 0 <= wait_s < float("inf"):
-            raise InvalidRequest(detail=f"wait must be a number of seconds, not {wait_s!r}")
-        wait_until = calls.clock() + wait_s
+        wait_until = calls.clock() + milliseconds(wait_s, "wait") / 1000
         tried = 0
         while True:
             tried += 1

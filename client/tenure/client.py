@@ -7,7 +7,6 @@ over, counted from before the call was made; ``lease`` (aio.py) does that for yo
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -304,8 +303,7 @@ class PlainClient:
             "if_revision": if_revision,
             "require_live": None if require_live else False,
             "digest": digest,
-            "value": base64.b64encode(value).decode() if isinstance(value, bytes) else value,
-            "value_encoding": "base64" if isinstance(value, bytes) else None,
+            **_requests.encoded(value),
         }
         return await self._calls.ask(_requests.commit(body))
 

@@ -257,9 +257,14 @@ class SyncClient:
         """This is the child's copy."""
         return os.getpid() != self._pid
 
+    @property
+    def _is_over(self) -> bool:
+        """It takes no calls any more."""
+        return self._is_forked or not self._dropped.alive
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         forked = self._is_forked
-        if forked or not self._dropped.alive:
+        if self._is_over:
             work.close()
             why = "was made before a fork: connect anew in the child" if forked else "is closed"
             raise InvalidRequest(detail=f"this client {why}")
@@ -385,7 +390,7 @@ class SyncHeld(Reading):
 
     def release(self) -> None:
         """As aio.Held.release."""
-        if not (self._client._is_forked and self._member.life.is_answered):
+        if not (self._client._is_over and self._member.life.is_answered):
             self._run(self._held.release())
 
     def handover(self, to_session_id: str) -> None:
@@ -407,7 +412,7 @@ class SyncHeld(Reading):
         self._run(self._held._release_within(timeout_s))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._client._is_forked and not self.is_held:
+        if self._client._is_over and not self.is_held:
             # The client would only say that it is of no use here; the handle knows that it is over.
             work.close()
             raise self._loss()

@@ -40,7 +40,7 @@ TEST_KIT_MAY_IMPORT = (
     "tenure_cluster.lease",
     *(
         f"tenure_cluster.service.{pure}"
-        for pure in ("answers", "asks", "errors", "reads", "requests", "watch_messages")
+        for pure in ("answers", "asks", "errors", "reads", "requests", "validation", "watch_messages")
     ),
 )
 """The client's test kit answers as the server does, with the server's own modules that are pure, so that it

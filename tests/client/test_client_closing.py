@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from client_steps import until
 
 import tenure
+from tenure.testing import FakeCluster
 
 
 class Silent:
@@ -64,3 +66,47 @@ async def test_a_call_that_is_under_way_ends_with_its_client(node: tuple[Silent,
             await asking
     with pytest.raises(tenure.InvalidRequest, match="closed"):
         await client.get("job/7")
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "commit": lambda held: held.commit("late"),
+    "handover": lambda held: held.handover("somebody"),
+    "park": lambda held: held.park(60),
+    "progress": lambda held: held.progress("late"),
+    "release": lambda held: held.release(),
+    "renew": lambda held: held.renew(),
+    "unpark": lambda held: held.unpark(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_handle_of_a_closed_client_is_lost_in_both_fronts(call: str) -> None:
+    cluster = FakeCluster()
+    async with cluster.connect() as client:
+        held = await client.lease("in asyncio").acquire()
+    with pytest.raises(tenure.LeaseLost, match="'in asyncio' is over: closed"):
+        await CALLS[call](held)
+
+    def for_threads() -> tenure.SyncHeld:
+        with cluster.connect_sync() as client:
+            return client.lease("for threads").acquire()
+
+    handle = await asyncio.to_thread(for_threads)
+    with pytest.raises(tenure.LeaseLost, match="'for threads' is over: closed"):
+        await asyncio.to_thread(CALLS[call], handle)
+
+
+def test_a_block_whose_client_is_closed_within_it_says_nothing_of_a_release(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = FakeCluster().connect_sync()
+    with pytest.raises(tenure.LeaseLost, match="closed"), client.lease("k"):
+        client.close()
+    assert caplog.text == ""
+
+
+def test_what_was_released_before_its_client_was_closed_may_be_released_again() -> None:
+    with FakeCluster().connect_sync() as client:
+        held = client.lease("k").acquire()
+        held.release()
+    held.release()

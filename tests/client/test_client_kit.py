@@ -9,8 +9,10 @@ import pytest
 import tenure
 from tenure import State
 from tenure.testing import FakeCluster, ManualClock, proposing
+from tenure.testing.server import BOUNDS
 from tenure_cluster.service import proposals, requests
 from tenure_cluster.service.asks import READS, Ask
+from tenure_cluster.settings import Leases
 
 pytest_plugins = ["tenure.testing.pytest_plugin"]
 
@@ -154,3 +156,7 @@ def test_a_request_is_the_command_that_a_leader_makes_of_it(request_: Any) -> No
 def test_every_request_that_changes_anything_is_known_to_the_kit() -> None:
     writing = {kind for name, kind in requests.OPERATIONS.items() if name not in READS}
     assert set(proposing._COMMANDS) == writing == {type(sample) for sample in samples()}
+
+
+def test_the_kit_has_the_bounds_that_a_cluster_can_have() -> None:
+    assert vars(BOUNDS) == msgspec.structs.asdict(Leases(ttl_min_ms=1_000))

@@ -99,11 +99,17 @@ async def test_faults_come_and_go_by_command(cluster: Path) -> None:
         lines = (await shown(api))["lines"]
         assert sorted(lines) == ["client>n1", "client>n2", "n1>n2", "n2>n1"]
         code, output = await order(api, "strike", "partition", "n1", "n2")
-        assert (code, output.splitlines()) == (0, ["x1: partition n1 | n2"])
+        assert code == 0
+        first, second = output.splitlines()
+        assert first == "x1: partition n1 | n2"
+        # Nobody has dialled through the lines between the nodes, so the nodes can't notice.
+        assert second.startswith("warning: no connection goes through the lines between the nodes")
         async with connected(lines["n1>n2"]) as peer, connected(lines["client>n1"]) as client:
             peer.send(b"lost")
             assert await peer.is_silent(0.3)
             assert await client.ask(b"heard") == b"heard"
+            assert await order(api, "strike", "cut", "n2", "n1") == (0, "x2: cut n2 > n1\n")
+            assert await order(api, "heal", "x2") == (0, "healed\n")
         assert (await shown(api))["strikes"] == [{"id": "x1", "what": "partition n1 | n2"}]
         assert await order(api, "heal", "x1") == (0, "healed\n")
         async with connected(lines["n1>n2"]) as peer:
@@ -115,6 +121,20 @@ async def test_a_fault_can_have_its_time(cluster: Path) -> None:
         code, output = await order(api, "strike", "slow", "n1", "--set", "latency_ms=10", "--for", "0.2")
         assert (code, output.splitlines()) == (0, ["x1: slow n1 10 ms", "healed"])
         assert (await shown(api))["strikes"] == []
+
+
+async def test_what_somebody_else_has_healed_before_its_time_is_well(cluster: Path) -> None:
+    with serving(cluster) as api:
+        command = ["proxy", "strike", "cut client", "n1", "--for", "5", "--api", api]
+        timed = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tenure_chaos.cli", *command), stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            assert timed.stdout is not None
+            assert await timed.stdout.readline() == b"x1: cut clients from n1\n"
+            assert await order(api, "heal") == (0, "healed\n")
+            assert await timed.stdout.readline() == b"healed\n"
+            assert await timed.wait() == 0
 
 
 async def test_a_process_is_paused_killed_and_started_again(cluster: Path) -> None:
@@ -143,7 +163,9 @@ async def test_what_can_not_be_done_is_said(cluster: Path) -> None:
             (("pause", "n9"), "no node 'n9'"),
             (("pause", "n1"), "which process n1 is was not said"),
             (("kill", "n1"), "how n1 is started again was not said"),
-            (("partition",), "two groups"),
+            (("partition", "n1,n2"), "two groups"),
+            (("pause",), "pause needs nodes"),
+            (("slow", "--set", "latency=1"), "not: latency"),
         ):
             code, output = await order(api, "strike", *arguments)
             assert code == 1
@@ -169,7 +191,8 @@ def test_the_file_of_a_development_cluster_is_understood(tmp_path: Path) -> None
     file.write_text(json.dumps({"nodes": [node]}), encoding="utf-8")
     [read] = load(file)
     assert (read.name, read.http, read.peer, read.pid) == ("n1", "127.0.0.1:7601", "127.0.0.1:7701", 7)
-    assert read.start == ("tenured", "run", "--config", "n1/x.toml")
+    # By this Python, wherever it is: `tenured` need not be on PATH.
+    assert read.start == (sys.executable, "-m", "tenure_cluster.cli", "run", "--config", "n1/x.toml")
     assert read.directory == tmp_path
 
 

@@ -80,7 +80,7 @@ def test_silence_is_put_down_to_what_is_on_and_only_else_to_what_was() -> None:
         Fault("kill majority", "n1 n2", 20.0, 24.0),
         Fault("pause node", "n1", 60.0, 62.0),
     ]
-    answered = [*(at / 10 for at in range(0, 205)), *(at / 10 for at in range(260, 640)), 70.0]
+    answered = [*(at / 10 for at in range(205)), *(at / 10 for at in range(260, 640)), 70.0]
     history.calls = [call(at) for at in answered]
     slow, killed, paused = (round(cost.silent_s, 3) for cost in costs(history))
     assert (slow, killed) == (0, 5.6), "it began within ten seconds of the end of the first, but while"

@@ -60,12 +60,49 @@ def test_a_scenario_can_use_another_one_from_some_moment_on(tmp_path: Path) -> N
         ("[options]\nspeed = 3\n", "no option 'speed'"),
         ('[options]\nnodes = "many"\n', "nodes"),
         ("color = 'red'\n", "unknown: color"),
+        (
+            '[[strike]]\nfault = "kill one"\nafter_s = 1\nfor_s = 1\ntarget = "n1"\n',
+            "unknown: target in .*; there are: fault, after_s, for_s",
+        ),
+        (
+            '[[use]]\nscenario = "kill leader"\nafter = 9\n',
+            "unknown: after in .*; there are: scenario, after_s",
+        ),
+        ("[[use]]\nafter_s = 9\n", "mine.toml: .*`scenario`"),
+        ('[[use]]\nscenario = "sunshine"\n', "no scenario 'sunshine'; there are: .*kill leader"),
+        ("[options]\nnodes = 4\n", "mine.toml: nodes = 4: there can be 3 or 5"),
+        ("[options]\ngap_s = 0\n", "gap_s = 0.*: it must be above 0"),
+        ("[options]\nttl_ms = [500]\n", r"ttl_ms = \[500\]: these are TTLs of 3000 ms or more"),
+        ('[options]\nwork = ["play"]\n', "work = play: there is: .*register"),
         ("[[", "mine.toml: Invalid"),
     ],
 )
 def test_what_is_wrong_with_a_scenario_is_said(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(NoScenario, match=complaint):
         load(written(tmp_path, text))
+
+
+def test_a_strike_that_would_never_come_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, '[[strike]]\nfault = "kill one"\nafter_s = 50\nfor_s = 1\n')
+    with pytest.raises(NoScenario, match="kill one is to strike after 50 s, and the run ends after 40 s"):
+        load(path).with_options({})
+    assert load(path).with_options({"seconds": 60.0}).seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("kill leader", "--fault", "latency"), "SCENARIO and --fault: each says which faults strike"),
+        (("--each", "--once", "kill one"), "--once and --each: each says which faults strike"),
+        (("--network", "netns", "--proxies", "real"), "--proxies is of no use"),
+        (("kill leader", "--gap", "1"), "--gap is of no use: nothing strikes at random"),
+        (("--once", "kill one", "--seconds", "4"), "the run ends after 4 s"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(arguments: tuple[str, ...], why: str) -> None:
+    result = CliRunner().invoke(main, ["live", *arguments])
+    assert result.exit_code == 2
+    assert why in result.output
 
 
 def test_a_scenario_that_is_not_there_is_told_what_is() -> None:

@@ -63,7 +63,12 @@ def live(
     if listing:
         _list()
         return
+    ways = {"SCENARIO": scenario, "--fault": faults, "--once": once, "--each": each}
+    if len(said := [name for name, value in ways.items() if value]) > 1:
+        raise click.UsageError(f"{' and '.join(said)}: each says which faults strike; give one of them")
     chosen = {name: value for name, value in given.items() if value is not None}
+    if chosen.get("network") == "netns" and "proxies" in chosen:
+        raise click.UsageError("--proxies is of no use with --network netns, which has none")
     if "nodes" in chosen:
         chosen["nodes"] = int(chosen["nodes"])
     try:
@@ -93,6 +98,8 @@ def _chosen(scenario: str | None, faults: tuple[str, ...], once: str | None, eac
 def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: bool) -> None:
     """Run it, write the report, say what it came to, and exit."""
     options = scenario.with_options(given)
+    if "gap_s" in given and not scenario.faults:
+        raise NoScenario("--gap is of no use: nothing strikes at random here")
     directory = (out or FOLDER / f"live-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
     if directory.exists() and any(directory.iterdir()):
         raise NoScenario(f"{directory} is not empty: name another folder by --out")

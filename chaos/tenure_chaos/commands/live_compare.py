@@ -11,8 +11,9 @@ import click
 from tenure_chaos.commands.told import run_until_told
 from tenure_chaos.live.compare import table
 from tenure_chaos.live.compare.run import compare_one
-from tenure_chaos.live.compare.targets import NoTarget
+from tenure_chaos.live.compare.targets import NoTarget, etcd_program
 from tenure_chaos.live.proxies.serving import Choice, NoServer
+from tenure_chaos.live.proxies.toxiproxy import ServerStuck
 
 FOLDER = Path(".tenure-chaos")
 
@@ -40,14 +41,18 @@ def compare(targets: Sequence[str], rounds: int, proxies: Choice, out: Path | No
     """Have holders of one lock paused, cut off and killed, and leaders killed; put what came out side by
     side. etcd's server must be on PATH (Debian: etcd-server)."""
     directory = (out or FOLDER / f"compare-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
-    directory.mkdir(parents=True, exist_ok=True)
     logging.disable(logging.CRITICAL)
     try:
+        if directory.exists() and any(directory.iterdir()):
+            raise NoTarget(f"{directory} is not empty: name another folder by --out")
+        if "etcd" in targets:
+            etcd_program()  # before minutes are spent on the other one
+        directory.mkdir(parents=True, exist_ok=True)
         results = [
             run_until_told(compare_one(target, directory, rounds=rounds, proxies=proxies, say=click.echo))
             for target in targets
         ]
-    except (NoTarget, NoServer, TimeoutError) as error:
+    except (NoTarget, NoServer, ServerStuck, TimeoutError) as error:
         click.echo(f"tenure-chaos compare: {error}", err=True)
         sys.exit(2)
     click.echo(table.text(results))

@@ -1,6 +1,7 @@
 """``tenure-chaos proxy``: proxies before a cluster that runs, and faults for it by command line and HTTP."""
 
 import asyncio
+import http.client
 import json
 import logging
 import sys
@@ -14,9 +15,9 @@ from typing import Any
 import click
 
 from tenure_chaos.live.attached import NotACluster, load
-from tenure_chaos.live.attached_cluster import FAULTS, Api, attached_cluster
+from tenure_chaos.live.attached_cluster import NOT_DONE, Api, attached_cluster
+from tenure_chaos.live.orders import FAULTS
 from tenure_chaos.live.proxies.serving import Choice, NoServer
-from tenure_chaos.live.proxies.toxiproxy import ProxyError
 
 API_DEFAULT = "http://127.0.0.1:7800"
 TIMEOUT_S = 60.0
@@ -49,7 +50,8 @@ def serve(file: Path, first_port: int | None, api_port: int, proxies: Choice, lo
     """Make the proxies, say where they are, and take orders until Ctrl-C. Everything is healed at the end."""
     logging.disable(logging.CRITICAL)
     try:
-        with attached_cluster(load(file), log, first_port=first_port, proxies=proxies) as parts:
+        nodes = load(file)
+        with attached_cluster(nodes, log, first_port=first_port, proxies=proxies) as parts:
             chaos, network, serving = parts
             click.echo(f"through {serving.what}")
             click.echo(f"clients go to {chaos.endpoints}")
@@ -57,9 +59,11 @@ def serve(file: Path, first_port: int | None, api_port: int, proxies: Choice, lo
                 a, _, b = line.partition(">")
                 if a in chaos.nodes:
                     click.echo(f"{a} must dial {b} at {address}")
+            if unnamed := [node.name for node in nodes if not node.peer]:
+                click.echo(f"no lines between the nodes: {file} names no peer of {', '.join(unnamed)}")
             click.echo(f"orders: http://127.0.0.1:{api_port}")
             asyncio.run(Api(chaos, network).serve(api_port))
-    except (NotACluster, NoServer, ProxyError, OSError) as error:
+    except (NotACluster, NoServer, *NOT_DONE) as error:
         click.echo(f"tenure-chaos proxy: {error}", err=True)
         sys.exit(2)
 
@@ -81,20 +85,29 @@ Examples:
 @api_option
 def strike(fault: str, nodes: Sequence[str], for_s: float | None, settings: Sequence[str], api: str) -> None:
     """Begin a fault; it stays until it is healed."""
+    if wrong := [setting for setting in settings if "=" not in setting]:
+        raise click.UsageError(f"--set takes NAME=VALUE, as latency_ms=300; not {wrong[0]!r}")
     asked: dict[str, Any] = {"fault": fault, **dict(setting.split("=", 1) for setting in settings)}
     if fault == "partition":
+        if not nodes:
+            raise click.UsageError("partition takes groups of nodes, as `n1` or `n1,n2 n3`")
         asked["groups"] = [group.split(",") for group in nodes]
-    elif fault == "cut" and len(nodes) == 2:
+    elif fault == "cut":
+        if len(nodes) != 2:
+            raise click.UsageError(f"cut takes two nodes, from and to; not {len(nodes)}")
         asked["from"], asked["to"] = nodes
-    else:
+    elif nodes:
         asked["nodes"] = list(nodes)
     begun = _ask(api, "POST", "/strikes", asked)
     click.echo(f"{begun['id']}: {begun['what']}")
+    if "warning" in begun:
+        click.echo(f"warning: {begun['warning']}", err=True)
     if for_s is not None:
         try:
             time.sleep(for_s)
         finally:
-            _ask(api, "DELETE", f"/strikes/{begun['id']}")
+            # Somebody may have healed all of them meanwhile.
+            _ask(api, "DELETE", f"/strikes/{begun['id']}", gone_is_well=True)
             click.echo("healed")
 
 
@@ -117,7 +130,9 @@ def show(api: str) -> None:
     click.echo(json.dumps(_ask(api, "GET", "/"), indent=1))
 
 
-def _ask(api: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _ask(
+    api: str, method: str, path: str, body: dict[str, Any] | None = None, *, gone_is_well: bool = False
+) -> dict[str, Any]:
     """The answer; an error is said, and ends the program."""
     request = urllib.request.Request(
         api.rstrip("/") + path,
@@ -130,8 +145,18 @@ def _ask(api: str, method: str, path: str, body: dict[str, Any] | None = None) -
             said: dict[str, Any] = json.load(answer)
             return said
     except urllib.error.HTTPError as error:
-        click.echo(f"tenure-chaos proxy: {json.load(error)['error']}", err=True)
+        if gone_is_well and error.code == 404:
+            return {}
+        said_so = error.read().decode(errors="replace")
+        try:
+            said_so = json.loads(said_so)["error"]
+        except (ValueError, KeyError, TypeError):
+            said_so = f"{api} answered {error.code}: {said_so.strip()}; is that `tenure-chaos proxy serve`?"
+        click.echo(f"tenure-chaos proxy: {said_so}", err=True)
         sys.exit(1)
+    except (ValueError, http.client.HTTPException) as error:
+        click.echo(f"tenure-chaos proxy: {api}: {error}; is that `tenure-chaos proxy serve`?", err=True)
+        sys.exit(2)
     except OSError as error:
         click.echo(f"tenure-chaos proxy: {api}: {error}; is `tenure-chaos proxy serve` running?", err=True)
         sys.exit(2)

@@ -8,24 +8,35 @@
 
 Faults: partition (groups, clients_with), isolate leader, cut (from, to), cut client, lose replies, refuse
 client, slow (latency_ms, jitter_ms), pause, kill, kill leader; those that take nodes, take them as ``nodes``.
+A fault between nodes that dial each other past the proxies is answered with a ``warning``.
 """
 
 import asyncio
 import contextlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from tenure_chaos.live.attached import AttachedNode, NoProcess
-from tenure_chaos.live.chaos import CLIENT, Chaos, ChaosError, Strike
+from tenure_chaos.live.chaos import CLIENT, Chaos, ChaosError
+from tenure_chaos.live.connections import unused
 from tenure_chaos.live.lines import NoLines
 from tenure_chaos.live.network import Network
+from tenure_chaos.live.orders import BadOrder, read
 from tenure_chaos.live.proxies.serving import Choice, Serving, proxy_server
-from tenure_chaos.live.proxies.toxiproxy import ProxyError
+from tenure_chaos.live.proxies.toxiproxy import ProxyError, ServerStuck
+
+NOT_DONE: Final = (ChaosError, NoProcess, NoLines, ProxyError, ServerStuck, OSError)
+"""Why an order can't be carried out."""
+
+PAST: Final = (
+    "no connection goes through the lines between the nodes: they dial each other past the proxies, so they "
+    "will not notice; `proxy serve` has said which address each must dial"
+)
 
 
 class AttachedNodes:
@@ -52,7 +63,14 @@ class AttachedNodes:
         self._nodes[name].start_again()
 
     def leader(self) -> str | None:
-        return next((name for name, node in self._nodes.items() if not node.paused and node.leads()), None)
+        leading = [(term, name) for name, (role, term) in self._offices().items() if role == "leader"]
+        return max(leading)[1] if leading else None
+
+    def offices(self) -> str:
+        return ", ".join(f"{name}: {role}" for name, (role, _) in self._offices().items())
+
+    def _offices(self) -> dict[str, tuple[str, int]]:
+        return {name: ("paused", -1) if node.paused else node.office() for name, node in self._nodes.items()}
 
 
 @contextlib.contextmanager
@@ -60,7 +78,10 @@ def attached_cluster(
     nodes: Sequence[AttachedNode], log: Path, *, first_port: int | None = None, proxies: Choice = "any"
 ) -> Iterator[tuple[Chaos, Network, Serving]]:
     """Proxies before these nodes, for as long as the block runs. Lines between the nodes are there if all
-    nodes have said where they are to be dialled. Raises NoServer or ProxyError."""
+    nodes have said where they are to be dialled. What nodes say that are started again goes beside ``log``.
+    Raises NoServer or ProxyError; at the end, what can't be healed."""
+    for node in nodes:
+        node.log = log.absolute().with_name(f"{node.name}.log")
     by_name = {node.name: node for node in nodes}
     with contextlib.ExitStack() as stack:
         serving = stack.enter_context(proxy_server(log, proxies))
@@ -73,35 +94,6 @@ def attached_cluster(
 
         chaos.run(network.open(upstream, first_port=first_port))
         yield chaos, network, serving
-
-
-def _named(asked: Mapping[str, Any]) -> list[str]:
-    return [str(node) for node in asked.get("nodes", ())]
-
-
-def _one(asked: Mapping[str, Any]) -> str:
-    [node] = _named(asked)
-    return node
-
-
-FAULTS: Final[Mapping[str, Callable[[Chaos, Mapping[str, Any]], Strike]]] = {
-    "partition": lambda chaos, asked: chaos.partition(
-        *asked["groups"], clients_with=asked.get("clients_with")
-    ),
-    "isolate leader": lambda chaos, asked: chaos.isolate_leader(),
-    "cut": lambda chaos, asked: chaos.cut(asked["from"], asked["to"]),
-    "cut client": lambda chaos, asked: chaos.cut_client(*_named(asked)),
-    "refuse client": lambda chaos, asked: chaos.refuse_client(*_named(asked)),
-    "lose replies": lambda chaos, asked: chaos.lose_replies(*_named(asked)),
-    "slow": lambda chaos, asked: chaos.slow(
-        *_named(asked),
-        latency_ms=int(asked.get("latency_ms", 100)),
-        jitter_ms=int(asked.get("jitter_ms", 0)),
-    ),
-    "pause": lambda chaos, asked: chaos.pause(_one(asked)),
-    "kill": lambda chaos, asked: chaos.kill(_one(asked)),
-    "kill leader": lambda chaos, asked: chaos.kill(chaos.leader()),
-}
 
 
 class Api:
@@ -152,14 +144,16 @@ class Api:
 
     async def _strike(self, request: web.Request) -> web.Response:
         try:
-            asked = await request.json()
-            fault = FAULTS[asked["fault"]]
-        except (ValueError, KeyError, TypeError):
-            return _refused(f"a body with a fault is expected, one of: {', '.join(FAULTS)}")
+            kind, order = read(await request.json())
+        except ValueError as error:
+            return _refused(f"the body is not JSON: {error}")
+        except BadOrder as error:
+            return _refused(str(error))
 
         def strike() -> dict[str, str]:
-            begun = fault(self._chaos, asked)
-            return {"id": begun.id, "what": begun.what}
+            past = kind.between_nodes and unused(map(self._network.address, self._network.peer_lines()))
+            begun = kind.begin(self._chaos, order)
+            return {"id": begun.id, "what": begun.what, **({"warning": PAST} if past else {})}
 
         return await self._done(strike)
 
@@ -184,9 +178,8 @@ class Api:
     async def _done(self, work: Callable[[], object]) -> web.Response:
         try:
             return web.json_response(await asyncio.to_thread(work))
-        except (ChaosError, NoProcess, NoLines, ProxyError, KeyError, ValueError, TypeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            return _refused(said)
+        except NOT_DONE as error:
+            return _refused(str(error))
 
 
 def _refused(why: str, status: int = 400) -> web.Response:

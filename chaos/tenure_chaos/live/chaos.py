@@ -16,6 +16,7 @@ ends at the end of its ``with`` block, by its own ``heal``, or with all others.
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -44,6 +45,8 @@ class Nodes(Protocol):
     def kill(self, name: str) -> None: ...
     def start(self, name: str) -> None: ...
     def leader(self) -> str | None: ...
+    def offices(self) -> str:
+        """What each node says of itself, for a person."""
 
 
 class Strike:
@@ -56,11 +59,16 @@ class Strike:
         self._undo: Callable[[], None] | None = undo
 
     def heal(self) -> None:
-        """End it; a second time does nothing."""
+        """End it; a second time does nothing. If that fails, it is still on, and can be healed again."""
         undo, self._undo = self._undo, None
-        self._chaos.strikes.pop(self.id, None)
-        if undo is not None:
+        if undo is None:
+            return
+        try:
             undo()
+        except BaseException:
+            self._undo = undo
+            raise
+        self._chaos.strikes.pop(self.id, None)
 
     def __enter__(self) -> "Strike":
         return self
@@ -79,7 +87,7 @@ class Chaos:
         self.strikes: dict[str, Strike] = {}
         self._network = network
         self._nodes = nodes
-        self._numbers = 0
+        self._numbers = itertools.count(1)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="chaos", daemon=True)
         self._thread.start()
@@ -89,12 +97,14 @@ class Chaos:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
-        """Heal everything, and end."""
-        self.heal()
-        self.run(self._network.close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        """Heal everything, and end, also if something can't be healed; that is raised then."""
+        try:
+            self.heal()
+        finally:
+            self.run(self._network.close())
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
 
     # -- looking
 
@@ -117,7 +127,7 @@ class Chaos:
         deadline = time.monotonic() + timeout
         while (name := self._nodes.leader()) is None:
             if time.monotonic() > deadline:
-                raise ChaosError(f"nobody leads within {timeout:.0f} s")
+                raise ChaosError(f"nobody leads within {timeout:.0f} s; {self._nodes.offices()}")
             time.sleep(0.05)
         return name
 
@@ -160,9 +170,7 @@ class Chaos:
         """What clients ask of these nodes (by default of all) is done, and they don't hear of it."""
         what = f"lose replies of {' '.join(nodes) or 'all'}"
         lines = self._client_lines(nodes)
-        return self._strike(
-            what, lambda id_: self._network.silence(id_, lines, ["downstream"]), self._network.heal
-        )
+        return self._strike(what, lambda id_: self._network.silence(id_, lines, ["downstream"]), self._mend)
 
     def slow(self, *nodes: str, latency_ms: int = 100, jitter_ms: int = 0) -> Strike:
         """Whatever goes to or from these nodes (by default all) comes later by so much, each way."""
@@ -172,7 +180,7 @@ class Chaos:
         return self._strike(
             f"slow {' '.join(nodes) or 'all'} {latency_ms} ms",
             lambda id_: self._network.toxic(id_, lines, "latency", latency=latency_ms, jitter=jitter_ms),
-            self._network.heal,
+            self._mend,
         )
 
     def refuse_client(self, *nodes: str) -> Strike:
@@ -228,7 +236,16 @@ class Chaos:
         return [f"{CLIENT}>{self._known(node)}" for node in nodes or self.nodes]
 
     def _silence(self, lines: list[str], what: str) -> Strike:
-        return self._strike(what, lambda id_: self._network.silence(id_, lines), self._network.heal)
+        return self._strike(what, lambda id_: self._network.silence(id_, lines), self._mend)
+
+    async def _mend(self, id_: str) -> None:
+        """The connections of a node that is paused or dead are closed first: it may not read."""
+        idle = {node for node in self.nodes for what in ("pause", "kill") if self._is_on(f"{what} {node}")}
+        lines = [*self._network.client_lines(), *self._network.peer_lines()]
+        await self._network.heal(id_, [line for line in lines if idle.intersection(line.split(">"))])
+
+    def _is_on(self, what: str) -> bool:
+        return any(strike.what == what for strike in list(self.strikes.values()))
 
     def _strike(
         self,
@@ -236,8 +253,8 @@ class Chaos:
         do: Callable[[str], Coroutine[Any, Any, None]],
         undo: Callable[[str], Coroutine[Any, Any, None]],
     ) -> Strike:
-        id_ = f"x{self._numbers + 1}"
-        strike = self._begun(what, lambda: self.run(undo(id_)))
+        id_ = f"x{next(self._numbers)}"
+        strike = self._begun(what, lambda: self.run(undo(id_)), id_)
         try:
             self.run(do(id_))
         except BaseException:
@@ -245,8 +262,7 @@ class Chaos:
             raise
         return strike
 
-    def _begun(self, what: str, undo: Callable[[], None]) -> Strike:
-        self._numbers += 1
-        strike = Strike(self, f"x{self._numbers}", what, undo)
+    def _begun(self, what: str, undo: Callable[[], None], id_: str = "") -> Strike:
+        strike = Strike(self, id_ or f"x{next(self._numbers)}", what, undo)
         self.strikes[strike.id] = strike
         return strike

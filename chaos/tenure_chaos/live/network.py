@@ -103,7 +103,10 @@ class Network(Lines):
         lines, streams = list(lines), tuple(streams)
         if type_ != "timeout":
             if not self.are_free(lines, fault):
-                raise NoLines(f"another fault holds bytes up on some of {', '.join(lines)}")
+                by = sorted({self._slowed[line] for line in lines if line in self._slowed})
+                raise NoLines(
+                    f"{', '.join(by)} holds bytes up on some of {', '.join(lines)}; heal that first"
+                )
             self._slowed.update(dict.fromkeys(lines, fault))
         for line in lines:
             for stream in streams:

@@ -7,6 +7,8 @@ from tenure_chaos.live.proxies.serving import Choice
 from tenure_chaos.sim.options import WORK
 
 NODES: Final = (3, 5)
+TTL_MS_MIN: Final = 3_000
+"""The shortest that nodes without other settings take."""
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,17 @@ class LiveOptions:
     """What the lines are cut by."""
     proxies: Choice = "any"
     mutant: str = ""
+
+    def wrong(self) -> str:
+        """What of it can't be, and what can; empty if all is well."""
+        if self.nodes not in NODES:
+            return f"nodes = {self.nodes}: there can be {' or '.join(map(str, NODES))}"
+        for name in ("clients", "programs", "seconds", "keys", "gap_s", "at_once", "leader_bound_s"):
+            if not getattr(self, name) > 0:
+                return f"{name} = {getattr(self, name)}: it must be above 0"
+        if not self.ttl_ms or min(self.ttl_ms) < TTL_MS_MIN:
+            return f"ttl_ms = {list(self.ttl_ms)}: these are TTLs of {TTL_MS_MIN} ms or more"
+        if not self.work or (strange := set(self.work) - set(WORK)):
+            named = ", ".join(sorted(strange)) if self.work else "nothing"
+            return f"work = {named}: there is: {', '.join(WORK)}"
+        return ""

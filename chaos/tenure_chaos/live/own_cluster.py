@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tenure_chaos.live.chaos import CLIENT, Chaos
-from tenure_chaos.live.cluster import LiveCluster
+from tenure_chaos.live.chaos import CLIENT, Chaos, ChaosError
+from tenure_chaos.live.cluster import LiveCluster, LiveNode
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.proxies.serving import Choice, proxy_server
 
@@ -22,13 +23,13 @@ class OwnNodes:
         return list(self._cluster.nodes)
 
     def pause(self, name: str) -> None:
-        self._cluster.pause(self._cluster.nodes[name])
+        self._cluster.pause(self._running(name))
 
     def resume(self, name: str) -> None:
         self._cluster.resume(self._cluster.nodes[name])
 
     def kill(self, name: str) -> None:
-        self._cluster.kill(self._cluster.nodes[name])
+        self._cluster.kill(self._running(name))
 
     def start(self, name: str) -> None:
         self._cluster.start(self._cluster.nodes[name])
@@ -36,6 +37,22 @@ class OwnNodes:
     def leader(self) -> str | None:
         found = asyncio.run_coroutine_threadsafe(self._cluster.leader(), self.loop).result()
         return None if found is None else found.name
+
+    def offices(self) -> str:
+        states = asyncio.run_coroutine_threadsafe(self._cluster.states(), self.loop).result()
+        return ", ".join(f"{name}: {self._office(name, state)}" for name, state in states.items())
+
+    def _office(self, name: str, state: Mapping[str, Any] | None) -> str:
+        node = self._cluster.nodes[name]
+        if not node.running:
+            return f"does not run (see {node.log_path})"
+        return "paused" if node.paused else "no answer" if state is None else str(state["role"])
+
+    def _running(self, name: str) -> LiveNode:
+        node = self._cluster.nodes[name]
+        if not node.running:
+            raise ChaosError(f"{name} does not run")
+        return node
 
     loop: asyncio.AbstractEventLoop
 

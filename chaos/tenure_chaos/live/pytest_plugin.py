@@ -4,7 +4,8 @@
 
     def test_my_worker_stops_when_it_is_cut_off(chaos):
         worker = Worker(endpoints=chaos.endpoints)
-        with chaos.partition(chaos.leader(), clients_with="n2"):
+        leader = chaos.leader()
+        with chaos.partition(leader, clients_with=leader):
             ...
         chaos.kill_leader()
 
@@ -22,7 +23,14 @@ from tenure_chaos.live.own_cluster import own_cluster
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tenure-chaos")
-    group.addoption("--chaos-nodes", type=int, default=3, help="nodes of the cluster behind `chaos`")
+    group.addoption(
+        "--chaos-nodes",
+        type=int,
+        choices=range(1, 10),
+        metavar="1..9",
+        default=3,
+        help="nodes of the cluster behind `chaos`",
+    )
     group.addoption(
         "--chaos-proxies",
         choices=("any", "real", "standin"),

@@ -1,7 +1,8 @@
 """The calls of the public contract, answered by a lease machine in this process.
 
 Requests are decoded and answers are made by the very modules that the server uses; what is left out is all
-that makes a cluster of it: consensus, disk, forwarding, admission.
+that makes a cluster of it: consensus, disk, forwarding, admission. What the cluster would refuse for its form
+or its bounds is refused here too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -20,7 +22,7 @@ from tenure_cluster.lease import commands
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.results import Waiting
 from tenure_cluster.lease.rules import PRESENT, AdoptRules
-from tenure_cluster.service import reads, requests
+from tenure_cluster.service import reads, requests, validation
 from tenure_cluster.service.answers import answer
 from tenure_cluster.service.asks import READS, Ask
 from tenure_cluster.service.errors import CODES, Problem
@@ -28,6 +30,9 @@ from tenure_cluster.service.errors import CODES, Problem
 TENANT: Final = "default"
 NODE: Final = "n1"
 EXPIRE_MAX: Final = 1_000
+BOUNDS: Final[Any] = SimpleNamespace(ttl_min_ms=1_000, ttl_max_ms=86_400_000)
+"""In the place of settings.Leases, which is not there if no server is installed. The shortest TTL is the one
+below which no cluster can be configured, so that a test need not take longer."""
 
 _NAMED_POSTS: Final = (
     "acquire",
@@ -106,6 +111,8 @@ class MemoryServer:
             request: Any = msgspec.convert(fields, requests.OPERATIONS[operation])
         except msgspec.ValidationError as error:
             raise Refused("invalid", str(error), path="$") from error
+        if (problem := validation.check(request, BOUNDS)) is not None:
+            return problem
         if isinstance(request, requests.AcquireRequest) and request.request_id is None:
             request = msgspec.structs.replace(request, request_id=self._mint("r"))
         ask = Ask(operation, TENANT, request)

@@ -78,15 +78,21 @@ class TenureTarget:
         self._cluster.kill_everything()
 
 
+def etcd_program() -> str:
+    """The path of etcd's server. Raises NoTarget."""
+    program = shutil.which("etcd")
+    if program is None:
+        raise NoTarget("there is no etcd on PATH; on Debian: apt-get install etcd-server")
+    return program
+
+
 class EtcdTarget:
     """etcd's own server, with its defaults: heartbeat 100 ms, election timeout 1 s, fsync."""
 
     name = "etcd"
 
     def __init__(self, directory: Path) -> None:
-        program = shutil.which("etcd")
-        if program is None:
-            raise NoTarget("there is no etcd on PATH; on Debian: apt-get install etcd-server")
+        program = etcd_program()
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
         self.what = version.stdout.splitlines()[0].replace(" Version:", "")
         self._program = program

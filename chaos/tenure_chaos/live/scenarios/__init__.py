@@ -60,6 +60,14 @@ class Strike:
 
 
 @dataclass(frozen=True)
+class Use:
+    """Another scenario's strikes, from some moment on."""
+
+    scenario: str
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Scenario:
     """What happens in a run."""
 
@@ -72,8 +80,16 @@ class Scenario:
     """Each strike waits until the one before is over and all is well; its time counts from then on."""
 
     def with_options(self, given: Mapping[str, Any]) -> LiveOptions:
-        """Defaults, over them the scenario's options, over them what is given. Raises NoScenario."""
-        return read_options({**self.options, **given})
+        """Defaults, over them the scenario's options, over them what is given. Raises NoScenario, also for a
+        strike that would come after the end."""
+        options = read_options({**self.options, **given})
+        for strike in self.strikes:
+            if not self.one_by_one and strike.after_s >= options.seconds:
+                raise NoScenario(
+                    f"{strike.fault} is to strike after {strike.after_s:g} s, and the run ends after "
+                    f"{options.seconds:g} s: give it more seconds"
+                )
+        return options
 
     async def run(self, bench: Bench) -> bool:
         """Everything in its time. A random part goes on until it is cancelled. True: that was all."""
@@ -157,12 +173,16 @@ def names() -> list[str]:
 
 def load(name: str) -> Scenario:
     """A scenario by its name, or by the path of its file. Raises NoScenario."""
+    return _read(_path_of(name), 0)
+
+
+def _path_of(name: str) -> Path:
     path = FOLDER / f"{name.replace(' ', '_')}.toml"
     if not path.is_file():
         path = Path(name)
     if not path.is_file():
         raise NoScenario(f"there is no scenario {name!r}; there are: {', '.join(names())}")
-    return _read(path, 0)
+    return path
 
 
 def everything(seconds: float) -> Scenario:
@@ -189,9 +209,21 @@ def read_options(said: Mapping[str, Any]) -> LiveOptions:
         if name not in known:
             raise NoScenario(f"there is no option {name!r}; there are: {', '.join(known)}")
     try:
-        return msgspec.convert(dict(said), LiveOptions)
+        options = msgspec.convert(dict(said), LiveOptions)
     except msgspec.ValidationError as error:
         raise NoScenario(str(error)) from error
+    if wrong := options.wrong():
+        raise NoScenario(wrong)
+    return options
+
+
+def _refuse_strangers(tables: Any, kind: type) -> None:
+    """Raises ValidationError for what would be passed over: a strike on somebody that can't be named."""
+    known = [one.name for one in fields(kind)]
+    for table in tables if isinstance(tables, list) else ():
+        if isinstance(table, Mapping) and (strange := table.keys() - set(known)):
+            told = f"{', '.join(sorted(strange))} in {dict(table)}; there are: {', '.join(known)}"
+            raise msgspec.ValidationError(f"unknown: {told}")
 
 
 def _read(path: Path, depth: int) -> Scenario:
@@ -204,18 +236,23 @@ def _read(path: Path, depth: int) -> Scenario:
     if unknown := said.keys() - {"title", "options", "strike", "use", "faults"}:
         raise NoScenario(f"{path}: unknown: {', '.join(sorted(unknown))}")
     try:
+        _refuse_strangers(said.get("strike", []), Strike)
+        _refuse_strangers(said.get("use", []), Use)
         strikes = msgspec.convert(said.get("strike", []), tuple[Strike, ...], strict=False)
         faults = msgspec.convert(said.get("faults", []), tuple[str, ...])
+        uses = msgspec.convert(said.get("use", []), tuple[Use, ...], strict=False)
     except msgspec.ValidationError as error:
         raise NoScenario(f"{path}: {error}") from error
-    for use in said.get("use", []):
-        other = _read(FOLDER / f"{use['scenario'].replace(' ', '_')}.toml", depth + 1)
-        later = use.get("after_s", 0.0)
-        strikes += tuple(replace(strike, after_s=strike.after_s + later) for strike in other.strikes)
+    for use in uses:
+        other = _read(_path_of(use.scenario), depth + 1)
+        strikes += tuple(replace(strike, after_s=strike.after_s + use.after_s) for strike in other.strikes)
         faults += other.faults
     for name in (*(strike.fault for strike in strikes), *faults):
         if name not in BY_NAME:
             raise NoScenario(f"{path}: there is no fault {name!r}")
     options = said.get("options", {})
-    read_options(options)
+    try:
+        read_options(options)
+    except NoScenario as error:
+        raise NoScenario(f"{path}: {error}") from error
     return Scenario(said.get("title", path.stem), strikes, faults, options)
