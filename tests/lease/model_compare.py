@@ -27,6 +27,7 @@ from model_views import Views, plain_of
 
 from tenure_cluster.lease import commands, snapshot
 from tenure_cluster.lease.machine import LeaseMachine
+from tenure_cluster.lease.rules import PRESENT
 
 RESTART_EVERY = 40
 """About one step in so many restarts the second replica from its snapshot."""
@@ -89,6 +90,8 @@ class Comparison:
         self.writer = Writer(self.model)
         self.machine = make()
         self.replica = make()
+        for machine in (self.machine, self.replica):
+            machine.table.rules = PRESENT
         self.ledger = Ledger(self.machine)
         self.views = Views(self.model, self.machine)
         self.history: list[str] = []
