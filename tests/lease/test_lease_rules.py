@@ -8,7 +8,7 @@ from tenure_cluster.lease import commands, limits, snapshot
 from tenure_cluster.lease.audit_trail import SetAuditPolicy
 from tenure_cluster.lease.machine import LeaseMachine
 from tenure_cluster.lease.restoration import put_back
-from tenure_cluster.lease.results import Done, Granted, Lost, Waiting
+from tenure_cluster.lease.results import Deadlock, Done, Granted, Lost, Waiting
 from tenure_cluster.lease.rules import PRESENT, AdoptRules
 from tenure_cluster.lease.table import LeaseTable
 
@@ -85,6 +85,22 @@ def test_a_wait_at_a_smaller_pool_is_hopeless_by_the_rules_of_before_if_no_holde
     world.resize(1, "pool")
     waits = world.acquire("pool", "C", session="c", mode="permit", slots=1, wait=True)
     assert isinstance(waits, Waiting)
+
+
+def test_who_waits_for_the_end_of_a_grace_period_is_stuck_by_the_rules_of_before(world: World) -> None:
+    """As test_lease_permits.py has it by those of now."""
+    by_the_rules_of_before(world)
+    for name in ("a", "b", "c"):
+        world.open(name, name.upper(), ttl_ms=600_000)
+    for name in ("a", "b"):
+        world.acquire("pool", name.upper(), session=name, mode="permit", slots=2)
+    world.acquire("mine", "C", session="c")
+    world.acquire("mine", "A", session="a", wait=True)
+    world.acquire("resting", "X", lease="x", grace_ms=60_000)
+    world.break_key("resting")
+    world.acquire("resting", "B", session="b", mode="permit", slots=2, wait=True)
+    refused = world.acquire("pool", "C", session="c", mode="permit", slots=2, wait=True)
+    assert isinstance(refused, Deadlock)
 
 
 def test_what_had_expired_is_told_as_closed_by_the_rules_of_before_if_closing_takes_several_entries(

@@ -241,10 +241,12 @@ class _Search:
         if wait.mode != "permit":
             return any(session_id in stuck for session_id in holders)
         state = self.step.table.keys.get((self.tenant, wait.key))
-        if not holders or state is None:
+        if state is None:
             return False
         if self.step.table.rules < SMALLER_POOLS:
             return len(holders) == state.slots and all(session_id in stuck for session_id in holders)
+        if not holders:
+            return False
         # Of a pool that was made smaller more than one has to leave before there is room.
         leaving = sum(session_id not in stuck for session_id in holders)
         return leaving <= len(holders) - state.slots

@@ -26,7 +26,7 @@ PRESENT: Final[Rules] = 36
 
 SMALLER_POOLS: Final = 36
 """A wait at a pool that was made smaller is hopeless when too few of its holders can go on, not only when
-none can."""
+none can; one for the end of a grace period never is."""
 EXPIRED_BEFORE_CLOSED: Final = 36
 """A lease of a closed session that was over before is told as expired, and keeps its grace period."""
 REFUSALS_TOLD_APART: Final = 36
