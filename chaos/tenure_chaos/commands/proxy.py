@@ -139,13 +139,13 @@ def _ask(
     api: str, method: str, path: str, body: dict[str, Any] | None = None, *, gone_is_well: bool = False
 ) -> dict[str, Any]:
     """The answer; an error is said, and ends the program."""
-    request = urllib.request.Request(
-        api.rstrip("/") + path,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
     try:
+        request = urllib.request.Request(
+            api.rstrip("/") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             said: dict[str, Any] = json.load(answer)
             return said
