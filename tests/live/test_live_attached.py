@@ -174,6 +174,8 @@ def test_a_node_that_was_started_again_by_hand_is_known_by_its_new_process(tmp_p
     process = subprocess.Popen(SLEEPING)
     try:
         file.write_text(described.format(process.pid), encoding="utf-8")
+        node.start_again()
+        assert node.child is None, "it runs already"
         node.pause()
         assert node.pid == process.pid
         node.resume()
