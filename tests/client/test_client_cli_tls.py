@@ -71,7 +71,7 @@ async def test_an_authority_is_named_by_option_or_variable(node: Front, certific
 
 async def test_a_node_of_another_authority_gets_no_request(node: Front, certificates: Certificates) -> None:
     for variables in ({}, {"TENURE_CA_FILE": certificates.strange_ca_file}):
-        code, said = await tenure(node, "get", KEY, "--timeout", "1s", **variables)
+        code, said = await tenure(node, "get", KEY, "--timeout", "3s", **variables)
         assert code == UNREACHABLE, said
         assert "certificate" in said.lower()
     assert not node.asked

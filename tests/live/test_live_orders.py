@@ -21,7 +21,7 @@ from tenure_chaos.live.orders import FAULTS, BadOrder, read
         ({"fault": "slow", "latency_ms": -1}, "latency_ms"),
         ({"fault": "isolate leader", "nodes": ["n1"]}, "isolate leader takes nothing else; not: nodes"),
         ({"fault": "partition"}, "partition needs groups; missing: groups"),
-        ({"fault": "partition", "groups": "n1"}, "groups"),
+        ({"fault": "partition", "groups": "n1"}, "partition: Expected `array`, got `str` - at `$.groups`"),
         ({"fault": "cut", "from": "n1"}, "cut needs from and to; missing: to"),
         ({"fault": "pause"}, "pause needs nodes"),
         ({"fault": "pause", "nodes": ["n1", "n2"]}, "pause takes one node, not 2"),
@@ -32,6 +32,11 @@ def test_what_a_fault_does_not_take_is_named(body: Any, why: str) -> None:
     with pytest.raises(BadOrder) as caught:
         read(body)
     assert why in str(caught.value)
+
+
+def test_a_group_of_one_may_be_a_text() -> None:
+    _, order = read({"fault": "partition", "groups": ["n1", ["n2", "n3"]]})
+    assert order.groups == ["n1", ["n2", "n3"]]
 
 
 def test_numbers_may_be_texts_as_the_command_line_has_them() -> None:

@@ -174,9 +174,11 @@ async def test_what_can_not_be_done_is_said(cluster: Path) -> None:
 
 async def test_without_a_server_there_is_a_hint() -> None:
     [port] = free_ports(1)
-    result = CliRunner().invoke(main, ["proxy", "show", "--api", f"http://127.0.0.1:{port}"])
-    assert result.exit_code == 2
-    assert "proxy serve" in result.output
+    for api in (f"http://127.0.0.1:{port}", "nonsense"):
+        result = CliRunner().invoke(main, ["proxy", "show", "--api", api])
+        assert result.exit_code == 2
+        assert api in result.output
+        assert "proxy serve" in result.output
 
 
 def test_the_file_of_a_development_cluster_is_understood(tmp_path: Path) -> None:

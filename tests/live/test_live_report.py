@@ -122,7 +122,15 @@ def test_the_page_shows_faults_leaders_and_violations_and_needs_nothing_else(
     history: History, tmp_path: Path
 ) -> None:
     text = page(report(history, tmp_path, ["property 4: <two> held"]))
-    for shown in ("kill leader", "term 2", "1 violations", "property 4: &lt;two&gt; held", "a &lt;test&gt;"):
+    mended = "At the dashed line everything is mended"
+    for shown in (
+        "kill leader",
+        "term 2",
+        "1 violations",
+        "property 4: &lt;two&gt; held",
+        "a &lt;test&gt;",
+        mended,
+    ):
         assert shown in text
     assert "it &lt;begins&gt;" in text
     assert not re.search(r"(src|href)=['\"]?(https?:)?//", text)

@@ -97,9 +97,12 @@ def test_a_strike_that_would_never_come_is_refused(tmp_path: Path) -> None:
         (("--network", "netns", "--proxies", "real"), "--proxies is of no use"),
         (("kill leader", "--gap", "1"), "--gap is of no use: nothing strikes at random"),
         (("--once", "kill one", "--seconds", "4"), "the run ends after 4 s"),
+        (("--mutant", "nothing of the kind"), "there is no mutant 'nothing of the kind'; there are: "),
+        (("--out", __file__), "is a file"),
+        (("--out", "/proc/1/not/here"), "can't be made"),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(arguments: tuple[str, ...], why: str) -> None:
+def test_an_option_that_is_of_no_use_is_refused(arguments: tuple[str, ...], why: str) -> None:
     result = CliRunner().invoke(main, ["live", *arguments])
     assert result.exit_code == 2
     assert why in result.output

@@ -43,7 +43,7 @@ CANNOT = (NoScenario, NoServer, NoNamespaces, ClientFailed, ServerStuck, Timeout
 @click.option("--proxies", type=click.Choice(["any", "real", "standin"]), help="Toxiproxy, or the stand-in.")
 @click.option("--network", type=click.Choice(["proxies", "netns"]), help="What lines are cut by.")
 @click.option("--mutant", help="Break a promise in the nodes' code: see tenure-chaos mutants --list.")
-@click.option("--out", type=click.Path(path_type=Path), help="The report's folder.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The report's folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 def live(
     scenario: str | None,
@@ -75,8 +75,6 @@ def live(
         for name in (*faults, *([once] if once else [])):
             if name not in BY_NAME:
                 raise NoScenario(f"there is no fault {name!r}; there are: {', '.join(BY_NAME)}")
-        if chosen.get("mutant", "") not in ("", *MUTANTS):
-            raise NoScenario(f"there is no mutant {chosen['mutant']!r}; there are: {', '.join(MUTANTS)}")
         perform(_chosen(scenario, faults, once, each), chosen, out, quiet)
     except CANNOT as error:
         click.echo(f"tenure-chaos live: {error}", err=True)
@@ -98,12 +96,17 @@ def _chosen(scenario: str | None, faults: tuple[str, ...], once: str | None, eac
 def perform(scenario: Scenario, given: dict[str, Any], out: Path | None, quiet: bool) -> None:
     """Run it, write the report, say what it came to, and exit."""
     options = scenario.with_options(given)
+    if options.mutant not in ("", *MUTANTS):
+        raise NoScenario(f"there is no mutant {options.mutant!r}; there are: {', '.join(MUTANTS)}")
     if "gap_s" in given and not scenario.faults:
         raise NoScenario("--gap is of no use: nothing strikes at random here")
     directory = (out or FOLDER / f"live-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
     if directory.exists() and any(directory.iterdir()):
         raise NoScenario(f"{directory} is not empty: name another folder by --out")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoScenario(f"{directory} can't be made ({error.strerror}): name another by --out") from error
     # What the bench itself hears from its connections is of no interest: the history has it.
     logging.disable(logging.CRITICAL)
     say = (lambda text: None) if quiet else click.echo

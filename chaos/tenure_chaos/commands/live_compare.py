@@ -36,7 +36,9 @@ FOLDER = Path(".tenure-chaos")
     help="About 45 s each for each system.",
 )
 @click.option("--proxies", type=click.Choice(["any", "real", "standin"]), default="any", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), help="The folder for the table and the logs.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="The folder for the table and the logs."
+)
 def compare(targets: Sequence[str], rounds: int, proxies: Choice, out: Path | None) -> None:
     """Have holders of one lock paused, cut off and killed, and leaders killed; put what came out side by
     side. etcd's server must be on PATH (Debian: etcd-server)."""

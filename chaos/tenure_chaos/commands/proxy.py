@@ -16,6 +16,7 @@ import click
 
 from tenure_chaos.live.attached import NotACluster, load
 from tenure_chaos.live.attached_cluster import NOT_DONE, Api, attached_cluster
+from tenure_chaos.live.chaos import ChaosError
 from tenure_chaos.live.orders import FAULTS
 from tenure_chaos.live.proxies.serving import Choice, NoServer
 
@@ -62,7 +63,11 @@ def serve(file: Path, first_port: int | None, api_port: int, proxies: Choice, lo
             if unnamed := [node.name for node in nodes if not node.peer]:
                 click.echo(f"no lines between the nodes: {file} names no peer of {', '.join(unnamed)}")
             click.echo(f"orders: http://127.0.0.1:{api_port}")
-            asyncio.run(Api(chaos, network).serve(api_port))
+            try:
+                asyncio.run(Api(chaos, network).serve(api_port))
+            except OSError as error:
+                why = f"port {api_port} can't be had for orders ({error.strerror})"
+                raise ChaosError(f"{why}: choose another by --api-port") from error
     except (NotACluster, NoServer, *NOT_DONE) as error:
         click.echo(f"tenure-chaos proxy: {error}", err=True)
         sys.exit(2)
@@ -134,13 +139,13 @@ def _ask(
     api: str, method: str, path: str, body: dict[str, Any] | None = None, *, gone_is_well: bool = False
 ) -> dict[str, Any]:
     """The answer; an error is said, and ends the program."""
-    request = urllib.request.Request(
-        api.rstrip("/") + path,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
     try:
+        request = urllib.request.Request(
+            api.rstrip("/") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             said: dict[str, Any] = json.load(answer)
             return said

@@ -106,7 +106,12 @@ class AttachedNode:
             _wait_for_the_end(self.pid)
 
     def start_again(self) -> None:
-        """Raises NoProcess, also if the program ends at once."""
+        """Does nothing if somebody has started it already, as `tenured dev` says how to. Raises NoProcess,
+        also if the program ends at once."""
+        before = self.pid
+        self._look_again()
+        if self.pid != before:
+            return
         if not self.start:
             raise NoProcess(f"how {self.name} is started was not said (start)")
         try:

@@ -159,7 +159,11 @@ class Chaos:
 
     def cut(self, from_: str, to: str) -> Strike:
         """What one node sends does not reach another; the other way all is well."""
-        return self._silence([f"{self._known(from_)}>{self._known(to)}"], f"cut {from_} > {to}")
+        line = f"{self._known(from_)}>{self._known(to)}"
+        if from_ == to:
+            raise ChaosError(f"{from_} sends nothing to itself: name two nodes")
+        self._network.between([from_], [to])  # or there are no such lines
+        return self._silence([line], f"cut {from_} > {to}")
 
     def cut_client(self, *nodes: str) -> Strike:
         """Clients don't reach these nodes (by default all)."""

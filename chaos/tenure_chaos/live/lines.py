@@ -47,7 +47,7 @@ class Lines(ABC):
     def between(self, some: Iterable[str], others: Iterable[str]) -> list[str]:
         """The lines between two groups of nodes, both ways. Raises NoLines."""
         if not self._peers:
-            raise NoLines("the lines between the nodes don't go through proxies")
+            raise NoLines("no lines between the nodes go through proxies: name the peer address of each node")
         some, others = list(some), list(others)
         return [line for a in some for b in others for line in (f"{a}>{b}", f"{b}>{a}")]
 

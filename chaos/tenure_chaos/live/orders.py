@@ -23,7 +23,7 @@ class Order(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The body of a request."""
 
     fault: str
-    groups: list[list[str]] = []
+    groups: list[list[str] | str] = []
     clients_with: str = ""
     from_: str = msgspec.field(name="from", default="")
     to: str = ""

@@ -43,7 +43,10 @@ def facts(report: LiveReport) -> Table:
         ("faults", f"{len(history.faults)} strikes"),
         ("changes of leader", leader_changes(history)),
         ("without any answer", f"{sum(span.seconds for span in quiet):.1f} s in {len(quiet)} stretches"),
-        ("snapshots seen", ", ".join(f"{node} {count}" for node, count in sorted(report.snapshots.items()))),
+        (
+            "snapshots seen",
+            ", ".join(f"{node} {n}" for node, n in sorted(report.snapshots.items())) or "none",
+        ),
         ("violations", len(report.violations)),
     ]
     return Table(("", ""), rows)

@@ -59,6 +59,13 @@ def refused(code: str, fence: Fence) -> CommitRefused:
     return CommitRefused(code, fence.floor, detail=f"{REASONS[code]}; the floor is {fence.floor}")
 
 
+def checked_key(key: str) -> str:
+    """The key. Raises InvalidRequest for what is none: a database may take any number of rows without one."""
+    if not isinstance(key, str) or not key:
+        raise InvalidRequest(detail=f"a key is a text, not {key!r}")
+    return key
+
+
 def checked(token: int, mode: Mode = "current", seq: int | None = None) -> int:
     """The sequence number, 0 where the mode has none. Raises InvalidRequest for what can't be meant."""
     if isinstance(token, bool) or not isinstance(token, int) or not 0 < token <= NUMBER_MAX:

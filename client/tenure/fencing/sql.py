@@ -29,7 +29,7 @@ import sys
 from typing import Any, Final
 
 from tenure.errors import InvalidRequest
-from tenure.fencing._rules import Fence, Mode, checked, refused
+from tenure.fencing._rules import Fence, Mode, checked, checked_key, refused
 
 _MODE_OK: Final = "({t}.mode = '' OR {t}.mode = excluded.mode)"
 _ACCEPTED: Final = {
@@ -69,7 +69,7 @@ class SqlGuard:
             f"ON CONFLICT (key) DO UPDATE SET floor = excluded.floor "
             f"WHERE excluded.floor >= {self.table}.floor"
         )
-        if _execute(connection, statement, (key, token)) != 1:
+        if _execute(connection, statement, (checked_key(key), token)) != 1:
             raise refused("stale_token", self.fence(connection, key))
 
     def write(
@@ -85,7 +85,7 @@ class SqlGuard:
             f"last_seq = excluded.last_seq, mode = excluded.mode "
             f"WHERE excluded.floor >= {self.table}.floor AND {accepted}"
         )
-        count = _execute(connection, statement, (key, token, token, number, mode))
+        count = _execute(connection, statement, (checked_key(key), token, token, number, mode))
         if count != 1:
             fence = self.fence(connection, key)
             raise refused(fence.refusal(token, mode, number) or "stale_token", fence)
@@ -96,9 +96,8 @@ class SqlGuard:
 
     def fence(self, connection: Any, key: str) -> Fence:
         """What is remembered of the key, as this transaction sees it."""
-        row = _fetch(
-            connection, f"SELECT floor, last_token, last_seq, mode FROM {self.table} WHERE key = ?", (key,)
-        )
+        query = f"SELECT floor, last_token, last_seq, mode FROM {self.table} WHERE key = ?"
+        row = _fetch(connection, query, (checked_key(key),))
         return Fence() if row is None else Fence(int(row[0]), int(row[1]), int(row[2]), str(row[3]))
 
 

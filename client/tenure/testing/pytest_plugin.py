@@ -1,7 +1,8 @@
 """Fixtures for pytest: ``pytest_plugins = ["tenure.testing.pytest_plugin"]`` in a conftest brings them.
 
 def test_the_nightly_job_runs_once(tenure_cluster):
-    with connect_sync(...) ...
+    with tenure_cluster.connect_sync() as client:
+        ...
 """
 
 from __future__ import annotations

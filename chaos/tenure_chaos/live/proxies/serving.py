@@ -52,10 +52,10 @@ def proxy_server(log: Path, choice: Choice = "any") -> Iterator[Serving]:
     """A server for as long as the block runs; what it says goes to ``log``. Raises NoServer."""
     url, program = os.environ.get("TOXIPROXY_URL"), installed()
     if choice != "standin" and url:
-        server = Server(url)
         try:
+            server = Server(url)
             version = server.version()
-        except ProxyError as error:
+        except (ProxyError, ValueError, KeyError, TypeError) as error:
             raise NoServer(f"TOXIPROXY_URL={url} does not answer as a Toxiproxy server: {error}") from error
         yield Serving(server, f"Toxiproxy {version} at {url}", version != "stand-in")
         return
