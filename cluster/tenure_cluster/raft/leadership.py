@@ -145,7 +145,7 @@ class Leadership:
             follower.begin_snapshot(self._source.on_snapshot_needed(peer))
             heartbeat = True
         if follower.mode is Mode.SNAPSHOT:
-            if heartbeat and follower.may_heartbeat:
+            if heartbeat:
                 self._source.on_snapshot_heartbeat(peer)
             return False
         now_s, last, commit = (
@@ -163,7 +163,7 @@ class Leadership:
             sent = True
         probe = follower.mode is Mode.PROBE and follower.may_send
         late = announce and follower.commit_sent < commit
-        if not sent and (heartbeat or probe or late) and follower.may_heartbeat:
+        if not sent and (heartbeat or probe or late):
             message = self._append(follower.next_index, shared, empty=True)
             follower.sent(message.number, 0, now_s)
             self._emit(peer, message)
