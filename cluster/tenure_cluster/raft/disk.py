@@ -192,10 +192,9 @@ class SystemDisk:
             above = name.resolve().parent
             with contextlib.suppress(PermissionError):
                 descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY)
+                is_mounted = os.fstat(descriptor).st_dev != name.stat().st_dev
                 try:
-                    if (
-                        os.fstat(descriptor).st_dev == name.stat().st_dev
-                    ):  # else it is where a volume is mounted
+                    if not is_mounted:
                         self._sync(descriptor)
                 finally:
                     os.close(descriptor)
