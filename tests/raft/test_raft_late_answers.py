@@ -1,4 +1,4 @@
-"""Answers to what this process asked as a leader in its life before, whose numbers began at the same place."""
+"""Answers to what this process asked as a leader in its life before: its numbers began at the same place."""
 
 import pytest
 from raft_handkit import HandNet
