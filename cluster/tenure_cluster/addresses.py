@@ -25,7 +25,8 @@ def split_address(address: str, *, any_port: bool = False) -> tuple[str, int]:
     if not (0 if any_port else 1) <= port <= 65_535:
         raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
     try:
-        host.encode("idna")
+        if b"\0" in host.encode("idna"):
+            raise UnicodeError
     except UnicodeError:
         raise ValueError(f"{address!r} has a host that can't be a name") from None
     return host, port

@@ -199,7 +199,7 @@ async def test_closing_finishes_the_work_first(system_disk: SystemDisk) -> None:
     assert (system_disk.directory / "a").read_bytes() == b"last"
 
 
-@pytest.mark.parametrize(("durability", "expected"), [("fsync", 2), ("os", 0)])
+@pytest.mark.parametrize(("durability", "expected"), [("fsync", 3), ("os", 0)])
 def test_only_with_durability_fsync_anything_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, expected: int
 ) -> None:
@@ -211,7 +211,25 @@ def test_only_with_durability_fsync_anything_is_synced(
     file.sync()
     disk.sync_directory()
     disk.close()
-    assert len(synced) == expected
+    assert len(synced) == expected, "the directory's own name, the file, the file's name"
+
+
+def test_the_name_of_a_new_directory_is_durable_before_anything_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert not any((tmp_path / "a" / "b").iterdir())
+
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    SystemDisk(tmp_path / "link" / "a" / "b").close()
+    assert set(synced) == {str(tmp_path), str(tmp_path / "a")}
+    synced.clear()
+    SystemDisk(tmp_path / "a" / "b").close()
+    assert synced == [str(tmp_path / "a")], "whoever made it may not have come so far"
 
 
 def test_the_clock_goes_on_and_chance_is_in_range() -> None:

@@ -16,7 +16,6 @@ def test_entries_go_out_without_waiting_until_the_window_is_full() -> None:
     assert progress.may_send
     progress.sent(2, 600, 0.0)
     assert not progress.may_send
-    assert progress.may_heartbeat
     assert progress.answered(1)
     assert progress.in_flight_bytes == 600
     assert progress.may_send
@@ -77,7 +76,6 @@ def test_a_probe_is_asked_one_at_a_time_and_ends_with_the_first_match() -> None:
     assert progress.may_send
     progress.sent(2, 0, 0.0)
     assert not progress.may_send
-    assert progress.may_heartbeat
     progress.answered(2)
     progress.matched(49)
     assert (progress.mode, progress.next_index, progress.match_index) == (Mode.STREAM, 50, 49)
@@ -112,12 +110,16 @@ def test_a_new_connection_begins_with_a_probe_behind_what_is_known_to_match() ->
     assert progress.next_index == 8, "a refusal of the old connection"
 
 
-def test_a_follower_that_answers_nothing_is_sent_no_more_in_the_end() -> None:
-    progress = streaming()
+def test_a_follower_that_answers_nothing_is_sent_only_heartbeats_in_the_end() -> None:
+    progress = streaming(next_index=10)
     for number in range(UNANSWERED_MAX):
-        assert progress.may_heartbeat
-        progress.sent(number, 0, 0.0)
-    assert not progress.may_heartbeat
-    assert not progress.may_send
-    progress.answered(UNANSWERED_MAX - 1)
+        assert progress.may_send
+        progress.sent(number, 1 if number < 5 else 0, 0.0)
+    for heartbeat in range(UNANSWERED_MAX, 2 * UNANSWERED_MAX):
+        assert not progress.may_send
+        progress.sent(heartbeat, 0, float(heartbeat))
+    assert progress.in_flight_bytes == 5
+    assert not progress.answered(0), "nobody remembers when that was sent"
+    assert progress.answered(UNANSWERED_MAX + 3)
+    assert (progress.in_flight_bytes, progress.answered_sent_s) == (0, UNANSWERED_MAX + 3)
     assert progress.may_send

@@ -10,7 +10,7 @@ from raft_testkit import Cluster, Member, cluster_of, eventually
 from tenure_cluster.raft import Applied, NotExecuted, NotLeader, Outcome, RaftError
 from tenure_cluster.raft import messages as wire
 from tenure_cluster.raft.election import Election, Move
-from tenure_cluster.raft.transfer import TransferFailed, Transferred
+from tenure_cluster.raft.transfer import TransferFailed, Transferred, Transfers
 
 # -- the rules of the election, without time or sockets
 
@@ -92,6 +92,25 @@ def test_an_order_of_anybody_but_the_leader_is_ignored() -> None:
     net.inject("n3", "n1", wire.TimeoutNow(term))
     assert net["n1"].leads
     assert net["n2"].term == term
+
+
+def test_a_node_that_is_elected_again_has_handed_nothing_over() -> None:
+    net = led_by_n1()
+    told: list[Transferred | RaftError] = []
+    transfers = Transfers(1.0, lambda done, outcome: done(outcome))
+    core = net["n1"].core
+    transfers.begin(core, ["n2", "n3"], "n2", net.clock.now_s, told.append)
+    transfers.advance(core, net.clock.now_s)
+    net["n1"].round()
+    net.deliver("n1", "n2")
+    net.queues["n2", "n3"].clear()
+    net.deliver("n2", "n1")
+    assert not net["n1"].leads, "the one whom it asked campaigns"
+    net.crash("n2")
+    transfers.standing_changed(core, office_ended=True)
+    net.elect("n1", "n3")
+    transfers.standing_changed(core, office_ended=False)
+    assert [type(outcome) for outcome in told] == [TransferFailed]
 
 
 # -- clusters on real sockets

@@ -103,9 +103,10 @@ class Admission:
         return places
 
     def _place(self, member: MemberInfo) -> Place | None:
-        """Where a member is dialled: as an entry of the log says, else as configured, else as it says."""
+        """Where a member is dialled: as an entry of the log says, else as configured, else as it says. An
+        entry of an earlier version may say what is no address by this one, and nobody can dial."""
         if member.peer:
-            return split_address(member.peer)
+            return _place_of(member.peer)
         return self._configured.get(member.id) or place_told(self.greetings.get(member.id))
 
     def outdated(self, names: Iterable[str]) -> list[str]:
@@ -231,7 +232,11 @@ class Admission:
 
 def place_told(hello: wire.Hello | None) -> Place | None:
     """Where a node says that it is dialled; None if it says nothing that is an address."""
+    return None if hello is None else _place_of(hello.address)
+
+
+def _place_of(address: str) -> Place | None:
     try:
-        return None if hello is None else split_address(hello.address)
+        return split_address(address)
     except ValueError:
         return None

@@ -100,8 +100,9 @@ class Changes:
         if order is not None and order.at is None:
             before = consensus.members.current
             if _is_so(before, order.change):
-                self._end(Changed(before))
-                return False
+                if before.index <= consensus.replica.commit_index:
+                    self._end(Changed(before))
+                return False  # by an earlier leader's entry, which may still be cut off
             why = refusal(consensus, order.change, alive, outdated)
             if why is not None:
                 self._end(why)

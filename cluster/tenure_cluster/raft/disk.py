@@ -9,6 +9,7 @@ The simulation replaces :class:`SystemDisk`; nothing else in this package touche
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import queue
@@ -173,13 +174,32 @@ class SystemDisk:
         self, directory: str | os.PathLike[str], durability: Literal["fsync", "os"] = "fsync"
     ) -> None:
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
         self._sync: Callable[[int], None] = os.fdatasync if durability == "fsync" else _no_sync
+        self._make_directory()
         self._directory_descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         self._files: list[SystemFile] = []
         self._lock_descriptor = -1
         self._urgent = _Worker("disk")
         self._bulk = _Worker("disk bulk")
+
+    def _make_directory(self) -> None:
+        """Make it if need be, and its name durable, without which nothing in it is. Another process may have
+        made it a moment ago; but who can't read the directory above did not make it there."""
+        names = [self.directory, *self.directory.parents]
+        made = {name for name in names if not name.exists()}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            above = name.resolve().parent
+            with contextlib.suppress(PermissionError):
+                descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY)
+                is_mounted = os.fstat(descriptor).st_dev != name.stat().st_dev
+                try:
+                    if not is_mounted:
+                        self._sync(descriptor)
+                finally:
+                    os.close(descriptor)
+            if name.parent not in made:
+                break
 
     def lock(self) -> None:
         """Take the directory for this process alone. Raises :class:`DirectoryInUse`."""

@@ -160,10 +160,10 @@ class Journal:
             if here != last or log.entries[position - 1] != previous:
                 raise JournalDamaged(file, HEADER_BYTES, f"entry {index} is not the one in the snapshot")
             log.forget(position - 1)
-        elif here[2] < term:
-            self.rebase(snapshot)  # an entry that never was committed, like all that follow it
         else:
-            raise JournalDamaged(file, HEADER_BYTES, f"entry {index} is of a later term than in the snapshot")
+            # Never committed, like all that follow it. It may be of a later term too: what an earlier leader
+            # had left was committed in the end, and not what a later one had put in its place here.
+            self.rebase(snapshot)
 
     def _first_index(self) -> int:
         return self._log.entries[0][1] if self._log.entries else 0

@@ -145,7 +145,7 @@ class Leadership:
             follower.begin_snapshot(self._source.on_snapshot_needed(peer))
             heartbeat = True
         if follower.mode is Mode.SNAPSHOT:
-            if heartbeat and follower.may_heartbeat:
+            if heartbeat:
                 self._source.on_snapshot_heartbeat(peer)
             return False
         now_s, last, commit = (
@@ -163,7 +163,7 @@ class Leadership:
             sent = True
         probe = follower.mode is Mode.PROBE and follower.may_send
         late = announce and follower.commit_sent < commit
-        if not sent and (heartbeat or probe or late) and follower.may_heartbeat:
+        if not sent and (heartbeat or probe or late):
             message = self._append(follower.next_index, shared, empty=True)
             follower.sent(message.number, 0, now_s)
             self._emit(peer, message)
@@ -213,12 +213,14 @@ class Leadership:
         """Whether this is an answer to a question of this office.
 
         S3: answers of the stock engine carry no term, and one of an earlier office would be counted in this
-        one.
+        one. Numbers alone don't tell: those of this process's life before began at the same place.
         """
         if peer not in self.followers:
             return False  # it has been removed meanwhile
+        if term != self._replica.term and mitigations.TERM_TAGS in self._on:
+            return False
         known = self.followers[peer].answered(number)
-        return (known and term == self._replica.term) or mitigations.TERM_TAGS not in self._on
+        return known or mitigations.TERM_TAGS not in self._on
 
     def tells_nothing_new(self, peer: str, message: wire.AppendReply) -> bool:
         """Whether an answer is merely evidence of being followed, and its follower lacks nothing."""

@@ -18,8 +18,9 @@ from enum import Enum
 from typing import NamedTuple
 
 UNANSWERED_MAX = 1024
-"""Messages that may wait for the answer of one follower; beyond it gets nothing until it answers or
-connects anew."""
+"""Messages that may wait for the answer of one follower; beyond it gets only heartbeats until it answers or
+connects anew. Without them it would have nothing to answer, if answers were lost that long on a broken way
+back."""
 
 
 FIRST_NEXT_INDEX = 2
@@ -66,12 +67,12 @@ class Progress:
             return self._probe is None
         return self.in_flight_bytes < self._window_bytes
 
-    @property
-    def may_heartbeat(self) -> bool:
-        return len(self._sent) < UNANSWERED_MAX
-
     def sent(self, number: int, size: int, now_s: float) -> None:
         """A message left; `size` counts against the window, 0 for a heartbeat."""
+        if len(self._sent) >= UNANSWERED_MAX:
+            # The first is answered with the second, or with any later one.
+            first, second = self._sent.popleft(), self._sent.popleft()
+            self._sent.appendleft(second._replace(size=first.size + second.size))
         self._sent.append(_Sent(number, size, now_s))
         self.in_flight_bytes += size
         if self.mode is Mode.PROBE:

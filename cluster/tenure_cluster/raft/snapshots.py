@@ -150,6 +150,7 @@ class Snapshots:
     def make_if_due(self) -> None:
         """Begin a snapshot if enough has been applied since the last one, or if one is wanted. Call outside
         of the consensus."""
+        self._drop_overtaken()
         if self._save is not None or self._incoming is not None or self._stopped:
             return
         due = self._entries >= self._options.snapshot_entries or self._bytes >= self._options.snapshot_bytes
@@ -362,6 +363,15 @@ class Snapshots:
         if incoming is not None:
             incoming.receiver.abandon()
 
+    def _drop_overtaken(self) -> None:
+        """The leader that sent it may be gone, and the next one may have sent entries instead: nobody says
+        anything of that snapshot any more, and as long as it was waited for none was made here."""
+        incoming = self._incoming
+        if incoming is None or incoming.installing:
+            return
+        if self._consensus().has(incoming.index, incoming.term):
+            self._drop_incoming()
+
     def _durable(self, incoming: _Incoming, info: SnapshotInfo | None, error: BaseException | None) -> None:
         """The received snapshot is durable and the latest; make it the state, unless the log has caught
         up."""
@@ -380,8 +390,8 @@ class Snapshots:
             self._entries = self._bytes = 0
             self.installed += 1
             self._news("installed")
-            self._tell_wanted()
             logger.info("installed the snapshot at %d of %s", info.index, incoming.peer)
+        self._tell_wanted()
         # The leader hears of it when it next asks.
 
     def stop(self) -> None:

@@ -128,7 +128,11 @@ class Transfers:
         if office_ended and not order.left:
             order.left = True
             order.until_s += self._timeout_s
-        if order.left and consensus.replica.leader_id is not None:
+        if not order.left or consensus.replica.leader_id is None:
+            return
+        if consensus.replica.leader_id == consensus.node_id:
+            self._end(TransferFailed(f"{order.target} was not elected, and {consensus.node_id} leads again"))
+        else:
             self._end(Transferred(consensus.replica.leader_id, consensus.replica.term))
 
     def link_up(self, peer: str) -> None:

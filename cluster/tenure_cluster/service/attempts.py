@@ -37,8 +37,19 @@ PAUSE_S: Final = 0.05
 GIVE_UPS_MAX: Final = 2_000
 """Abandons under way for callers who are gone. Beyond it an acquire is left to end at its TTL."""
 
-_NOT_EXECUTED: Final = frozenset({"overloaded", "no_leader", "no_quorum", "shutting_down", "mixed_versions"})
-"""Codes that promise that nothing was executed, and so can't end a call with an unknown attempt behind it."""
+_NOT_EXECUTED: Final = frozenset(
+    {
+        "overloaded",
+        "quota",
+        "no_leader",
+        "no_quorum",
+        "shutting_down",
+        "mixed_versions",
+        "change_refused",
+    }
+)
+"""Codes that promise that nothing was executed, and so can't end a call with an unknown attempt behind it. By
+others the state machine itself refuses, which knows what was executed before."""
 
 
 class Call:

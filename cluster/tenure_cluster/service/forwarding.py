@@ -26,7 +26,7 @@ from typing import Protocol, TypeAlias
 from tenure_cluster.observe.request_context import REQUEST_ID, SPAN
 from tenure_cluster.raft import Raft
 from tenure_cluster.service import peer_messages
-from tenure_cluster.service.asks import Ask, NoAnswer, Outcome
+from tenure_cluster.service.asks import READS, Ask, NoAnswer, Outcome
 from tenure_cluster.service.errors import Problem
 from tenure_cluster.service.leadership import Leadership
 from tenure_cluster.service.office import Office
@@ -248,7 +248,14 @@ class Forwarding:
         def done(outcomes: list[Outcome]) -> None:
             self._waiting.pop((peer, number), None)
             # Without a link the answer is lost, and the asker learns that from its own side of it.
-            self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
+            sent = self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
+            if sent is None and len(asks) > 1:
+                # Together they may be too much for one answer; what only looks can be asked again alone.
+                rest = [
+                    NoAnswer.NOT_EXECUTED if ask.operation in READS else outcome
+                    for ask, outcome in zip(asks, outcomes, strict=True)
+                ]
+                self._raft.send(peer, peer_messages.encode_answered(number, rest))
             if span is not None:
                 span.end()
 
