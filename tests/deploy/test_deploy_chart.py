@@ -28,6 +28,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
         "settings.TENURE_METRICS_OPEN=true",
     ),
     "loose": ("antiAffinity=none", "networkPolicy.enabled=false", "persistence.storageClass=fast"),
+    "maintenance": ("maintenance=true",),
     "soft": ("antiAffinity=soft", "nodeSelector.disk=ssd", "settings.TENURE_LOG_LEVEL=debug"),
 }
 
@@ -95,7 +96,9 @@ def test_values_that_make_no_cluster_are_refused(value: str, named: str) -> None
     assert re.search(rf"\b{named}\b", ended.stderr), ended.stderr
 
 
-@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft", "tls", "credentials"])
+@pytest.mark.parametrize(
+    "form", ["default", "one node", "five nodes", "soft", "tls", "credentials", "maintenance"]
+)
 def test_the_server_takes_each_pods_settings_and_all_pods_agree(form: str) -> None:
     made = manifests(*FORMS[form])
     [stateful_set] = [item for key, item in made.items() if key.startswith("StatefulSet/")]
