@@ -110,6 +110,7 @@ class Observing:
         yield "tenure_loop_held_cpu_seconds", (), self.holds.longest_cpu_s
         if front is not None:
             yield "tenure_http_connections", (), front.connections
+            yield "tenure_http_connections_max", (), front.connections_max
             for status, number in front.answered.items():
                 yield "tenure_http_answers", (str(status),), number
         yield "tenure_polls", (), len(service.polls)
