@@ -85,7 +85,8 @@ class Observing:
         yield "tenure_raft_apply_lag_entries", (), status.commit_index - status.applied_index
         for peer, index in status.match_index.items():
             yield "tenure_raft_peer_lag_entries", (peer,), max(0, status.last_index - index)
-        members = self._service.members.all()
+        # A node that waits to be made a member has the configuration's in view, and is none of them.
+        members = self._service.members.all() if self._raft.membership.members else {}
         for peer in members:
             if peer != status.node_id:
                 yield "tenure_raft_peer_connected", (peer,), peer in status.connected
