@@ -163,6 +163,7 @@ def test_the_commands_of_the_page_on_deployment(bench: Bench) -> None:
         {
             "/usr/bin/python3 -m venv": INSTALLS,
             "/opt/tenure/bin/pip install": INSTALLS,
+            "ln -s /opt/tenure/bin/tenure ": INSTALLS,
             "install ": INSTALLS,
             "systemd-sysusers": INSTALLS,
             "systemctl ": NO_SYSTEMD,
