@@ -7,6 +7,7 @@ code on.
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     from tenure._cli.console import USAGE
     from tenure._cli.group import cli
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What was done must not be told as refused because a terminal has no sign for a letter of an owner.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)

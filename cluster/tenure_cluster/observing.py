@@ -85,7 +85,8 @@ class Observing:
         yield "tenure_raft_apply_lag_entries", (), status.commit_index - status.applied_index
         for peer, index in status.match_index.items():
             yield "tenure_raft_peer_lag_entries", (peer,), max(0, status.last_index - index)
-        members = self._service.members.all()
+        # A node that waits to be made a member has the configuration's in view, and is none of them.
+        members = self._service.members.all() if self._raft.membership.members else {}
         for peer in members:
             if peer != status.node_id:
                 yield "tenure_raft_peer_connected", (peer,), peer in status.connected
@@ -110,6 +111,7 @@ class Observing:
         yield "tenure_loop_held_cpu_seconds", (), self.holds.longest_cpu_s
         if front is not None:
             yield "tenure_http_connections", (), front.connections
+            yield "tenure_http_connections_max", (), front.connections_max
             for status, number in front.answered.items():
                 yield "tenure_http_answers", (str(status),), number
         yield "tenure_polls", (), len(service.polls)

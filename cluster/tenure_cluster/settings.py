@@ -34,8 +34,8 @@ class Http(_Section, frozen=True, kw_only=True):
     """Largest request body."""
     connections_max: int = 12_000
     """Open client connections. One more takes the place of a stranger's or of an idle one; if there is
-    neither it is closed at once. Where callers show credentials one tenant has at most three quarters. Below
-    the process's limit of open files."""
+    neither it is served one request that is short, as a probe's is. Where callers show credentials one tenant
+    has at most three quarters. Below the process's limit of open files."""
     hosts: str = ""
     """Names with a dot in them, with blanks between, by which a node that listens on loopback without TLS and
     credentials may be asked, beside those of [members]; others are refused, since a page in a browser could

@@ -12,7 +12,7 @@ import pytest
 from api_node import CONNECTIONS_MAX, IDLE_TIMEOUT_MS, READ_TIMEOUT_MS, RunningNode
 from api_wire import Wire, ask, request_bytes
 
-from tenure_cluster.api.limits import HttpLimits
+from tenure_cluster.api.limits import SPARE_CONNECTIONS, HttpLimits
 from tenure_cluster.service.polls import LEAVE_AFTER_S
 
 SWEEP_S = 1.0
@@ -180,9 +180,11 @@ async def waiters(node: RunningNode, key: str) -> int:
     return int((await ask(node.port, "GET", f"/v1/queues/{key}")).json["waiters_total"])
 
 
-async def test_when_all_connections_are_busy_one_more_is_closed(
+async def test_when_all_connections_are_busy_one_more_is_served_what_is_short(
     node: RunningNode, small: int, held_key: str
 ) -> None:
+    """Those who wait may fill a node for minutes; the probes that ask whether it lives come on connections of
+    their own, and whoever holds a lease has to renew it."""
     busy = [await Wire.open(small) for _ in range(CONNECTIONS_MAX)]
     try:
         for number, wire in enumerate(busy):
@@ -192,18 +194,29 @@ async def test_when_all_connections_are_busy_one_more_is_closed(
             return await waiters(node, held_key) == CONNECTIONS_MAX
 
         await until(all_wait)
+        for path in ("/livez", "/readyz") * 3:
+            async with await Wire.open(small) as probe:
+                told = await probe.ask("GET", path)
+                assert (told.status, told.headers["connection"]) == (200, "close"), path
         async with await Wire.open(small) as refused:
+            refused.send(poll(held_key, "one-more"))
             assert await refused.closed(within_s=5) == b""
-        assert (await ask(node.port, "GET", "/livez")).status == 200  # the other front is another matter
+        assert await waiters(node, held_key) == CONNECTIONS_MAX
+        silent = [await Wire.open(small) for _ in range(2 * SPARE_CONNECTIONS)]
+        try:
+            assert await silent[0].closed(within_s=5) == b"", "beyond the most there are only a few"
+            async with await Wire.open(small) as probe:
+                assert (await probe.ask("GET", "/livez")).status == 200
+        finally:
+            for wire in silent:
+                wire.abort()
         busy.pop().abort()
 
-        async def served() -> bool:
-            try:
-                return (await ask(small, "GET", "/livez")).status == 200
-            except (ConnectionError, asyncio.IncompleteReadError):
-                return False
+        async def kept() -> bool:
+            async with await Wire.open(small) as wire:
+                return "connection" not in (await wire.ask("GET", "/livez")).headers
 
-        await until(served)
+        await until(kept)
     finally:
         for wire in busy:
             wire.abort()

@@ -28,6 +28,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
         "settings.TENURE_METRICS_OPEN=true",
     ),
     "loose": ("antiAffinity=none", "networkPolicy.enabled=false", "persistence.storageClass=fast"),
+    "maintenance": ("maintenance=true",),
     "soft": ("antiAffinity=soft", "nodeSelector.disk=ssd", "settings.TENURE_LOG_LEVEL=debug"),
 }
 
@@ -86,6 +87,7 @@ def test_a_mistake_in_a_manifest_would_be_noticed(tmp_path: Path) -> None:
         ("antiAffinity=maybe", "antiAffinity"),
         ("settings.PATH=x", "PATH"),
         ("replica=3", "replica"),
+        ("preStopSeconds=60", "terminationGracePeriodSeconds"),
     ],
 )
 def test_values_that_make_no_cluster_are_refused(value: str, named: str) -> None:
@@ -94,7 +96,9 @@ def test_values_that_make_no_cluster_are_refused(value: str, named: str) -> None
     assert re.search(rf"\b{named}\b", ended.stderr), ended.stderr
 
 
-@pytest.mark.parametrize("form", ["default", "one node", "five nodes", "soft", "tls", "credentials"])
+@pytest.mark.parametrize(
+    "form", ["default", "one node", "five nodes", "soft", "tls", "credentials", "maintenance"]
+)
 def test_the_server_takes_each_pods_settings_and_all_pods_agree(form: str) -> None:
     made = manifests(*FORMS[form])
     [stateful_set] = [item for key, item in made.items() if key.startswith("StatefulSet/")]
@@ -178,11 +182,20 @@ def test_the_first_administrators_file_is_where_the_pages_say() -> None:
         for each in pod(manifests())["containers"][0]["env"]
         if each["name"] == "TENURE_DATA_DIR"
     ]
-    told = re.findall(
-        r"kubectl[^`]*cat\s+(\S+)/administrator\.credential", (DEPLOY / "README.md").read_text()
-    )
-    assert len(told) > 1
-    assert set(told) == {directory}
+    for page, times in ((DEPLOY / "README.md", 2), (CHART / "templates/NOTES.txt", 1)):
+        text = page.read_text(encoding="utf-8")
+        told = re.findall(r"kubectl[^`]*?cat\s+(\S+)/administrator\.credential", text)
+        assert told == times * [directory], page
+
+
+def test_with_certificates_a_pod_says_that_it_is_scraped_by_https() -> None:
+    def told(*values: str) -> Any:
+        made = manifests(*values)["StatefulSet/prod-tenure"]
+        return made["spec"]["template"]["metadata"]["annotations"].get("prometheus.io/scheme")
+
+    assert told() is None
+    assert told("tls.secretName=certificates") == "https"
+    assert told("tls.secretName=certificates", "podAnnotations.prometheus\\.io/scheme=own") == "own"
 
 
 def test_a_service_of_our_name_puts_no_variables_into_the_pods() -> None:

@@ -49,3 +49,20 @@ def test_what_can_not_be_mended_by_a_restart_is_not_restarted() -> None:
     [codes] = re.findall(r"^RestartPreventExitStatus=(.*)$", text, re.MULTILINE)
     hopeless = {node.EXIT_CONFIG, node.EXIT_DAMAGED, node.EXIT_REMOVED}
     assert {int(code) for code in codes.split()} == hopeless
+
+
+def test_the_clock_is_set_before_a_node_compares_it_with_the_others() -> None:
+    """It would end with the code for what is tried again, and be left down after the fifth time."""
+    text = (DEPLOY / "systemd/tenured@.service").read_text(encoding="utf-8")
+    [after] = re.findall(r"^After=(.*)$", text, re.MULTILINE)
+    assert "time-sync.target" in after.split()
+
+
+def test_what_the_runbook_types_is_found_where_the_page_puts_it() -> None:
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    [linked] = re.findall(r"^ {4}ln -s (.*) /usr/local/bin/$", page, re.MULTILINE)
+    runbook = (DEPLOY / "RUNBOOK.md").read_text(encoding="utf-8")
+    typed = set(re.findall(r"(?m)^ {4}(tenured?) |`(tenured?) ", runbook))
+    programs = {name for pair in typed for name in pair if name}
+    assert programs
+    assert {f"/opt/tenure/bin/{name}" for name in programs} <= set(linked.split())

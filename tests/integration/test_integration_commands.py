@@ -16,6 +16,7 @@ from tenure_cluster.dev import layout
 NO_SYSTEMD = "systemd must be process 1; see deploy/DRILL.md, where it was done"
 NO_CLUSTER = "needs a Kubernetes cluster; tests/deploy renders and validates the chart"
 NO_CONTAINERS = "needs a container runtime and a registry; tests/deploy checks both files"
+RESTORES = "the unit's directory; tests/deploy/test_deploy_restore.py runs them with another one"
 INSTALLS = "changes the machine; see deploy/DRILL.md, where it was done"
 
 
@@ -114,7 +115,18 @@ def test_the_commands_of_the_runbook(bench: Bench) -> None:
     }
     assert "tenure_raft_term" in bench.run(page.take("curl -s http://n1.tenure.internal:7601/metrics"), here)
     bench.run(page.take("until curl -sf http://n1.tenure.internal:7601/readyz"), here)
-    page.leave({"journalctl ": NO_SYSTEMD, "systemctl ": NO_SYSTEMD})
+    page.leave(
+        {
+            "journalctl ": NO_SYSTEMD,
+            "systemctl ": NO_SYSTEMD,
+            "mv /var/lib/tenure": RESTORES,
+            "install -d ": RESTORES,
+            "runuser ": RESTORES,
+            "kubectl ": NO_CLUSTER,
+            "helm ": NO_CLUSTER,
+            "for i in ": NO_CLUSTER,
+        }
+    )
 
     for inline in page.inline:
         if inline.startswith("tenure break KEY"):
@@ -125,6 +137,8 @@ def test_the_commands_of_the_runbook(bench: Bench) -> None:
             bench.run("tenured tls init certs --node n1=127.0.0.1")
             bench.run(inline)
             shutil.rmtree(bench.directory / "certs")
+        elif inline == "tenured inspect":
+            bench.run(f"{inline} --help")  # it wants a node that is stopped: test_integration_inspection.py
         elif inline in ("tenure transfer n2", "tenure members list"):
             bench.run(inline)
         else:
@@ -151,6 +165,7 @@ def test_the_commands_of_the_page_on_deployment(bench: Bench) -> None:
         {
             "/usr/bin/python3 -m venv": INSTALLS,
             "/opt/tenure/bin/pip install": INSTALLS,
+            "ln -s /opt/tenure/bin/tenure ": INSTALLS,
             "install ": INSTALLS,
             "systemd-sysusers": INSTALLS,
             "systemctl ": NO_SYSTEMD,

@@ -141,3 +141,36 @@ def test_a_terminal_shows_what_happens_until_it_is_left(tenure: Tenure) -> None:
         code = terminal.end()
     assert code == 0
     assert terminal.written.rstrip().endswith(("\x1b[?1049l", "\x1b[?25h")), "the terminal is as it was"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_without_our_signs_ends_nothing_in_a_traceback(tenure: Tenure, encoding: str) -> None:
+    """A command that has done its work must not end as if it had been refused."""
+    key, owner = f"encoded/{encoding}", "Zoë 東京"
+    tenure.environment["PYTHONIOENCODING"] = encoding
+    said = {}
+    for words in (
+        ("acquire", key, "--owner", owner, "--ttl", "60s"),
+        ("get", key),
+        ("list", "encoded/"),
+        ("top", "encoded/", "--once"),
+        ("status",),
+        ("get", key, "-o", "json"),
+        ("top", "encoded/", "--once", "-o", "json"),
+    ):
+        running = tenure.process(*words)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, err) == (0, b""), words
+        # click takes ASCII for a mistake and writes UTF-8.
+        said[words[0], "json" in words] = out.decode("utf-8" if encoding == "ascii" else encoding)
+    assert ("東" if encoding == "ascii" else "Zoë \\u6771") in said["get", False]
+    assert json.loads(said["get", True])["owner"] == owner
+    assert json.loads(said["top", True])["leases"][0]["owner"] == owner
+    watched = tenure.process("watch", "encoded/", "--from", "0", "-o", "json")
+    assert watched.stdout is not None
+    try:
+        line = watched.stdout.readline().decode(encoding)
+    finally:
+        watched.kill()
+        watched.communicate()
+    assert json.loads(line)["owner"] == owner

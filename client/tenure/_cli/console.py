@@ -7,6 +7,7 @@ can always read it; for ``watch``, which has no end, one on each line.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,11 @@ class Console:
             click.echo(text)
 
     def json(self, document: Any) -> None:
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        click.echo(_encodable(msgspec.json.format(msgspec.json.encode(document), indent=2).decode(), 2))
+
+    def json_line(self, document: Any) -> None:
+        """One of many documents."""
+        click.echo(_encodable(msgspec.json.encode(document).decode(), None))
 
     def note(self, text: str) -> None:
         click.echo(text, err=True)
@@ -100,6 +105,15 @@ class Console:
         if hint:
             self.note(f"  {printable(hint)}")
         return exit_code(error)
+
+
+def _encodable(document: str, indent: int | None) -> str:
+    """JSON, escaped if what it is written to has no place for one of its characters."""
+    try:
+        document.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(document), indent=indent)
+    return document
 
 
 def problem(error: TenureError) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from tenure._cli.base import Settings, command, perform
 from tenure._cli.console import Console, printable
@@ -92,7 +91,7 @@ def _gap(event: Event) -> str:
 
 def _print(console: Console, event: Event) -> None:
     if console.output == "json":
-        click.echo(msgspec.json.encode(event).decode())
+        console.json_line(event)
         return
     if event.kind == "gap":
         click.echo(_gap(event))

@@ -168,6 +168,11 @@ class HttpFront:
         return self._table.open if self._table is not None else 0
 
     @property
+    def connections_max(self) -> int:
+        """How many may be."""
+        return self._limits.connections_max
+
+    @property
     def answered(self) -> Mapping[int, int]:
         """How many requests were answered with each status. What answers bit by bit isn't counted."""
         return self._writer.answered
@@ -231,6 +236,7 @@ class HttpFront:
             request.keep_alive
             and not self._stopping
             and not connection.beyond_share
+            and not connection.spare
             and request.content.is_eof()
         )
         written = self._writer.write(request, answer, request_id, keep_alive=keep_alive)
@@ -299,6 +305,10 @@ class HttpFront:
         if self._fairness is not None and (cost := endpoint.cost(asked)) > 1:
             await self._fairness.turn(caller.tenant, cost - 1)  # how much it is only its body has told
         long = isinstance(endpoint, LongEndpoint)
+        if connection.spare and (long or endpoint.ends_with_connection(asked)):
+            connection.refused("connections refused, all in use")
+            connection.abort()  # not an answer: the next node may have a place
+            raise _ClientGone
         if connection.beyond_share and (long or endpoint.ends_with_connection(asked)):
             return refusal(_BEYOND_SHARE, answer_format)
         if not long and not endpoint.ends_with_connection(asked):

@@ -18,6 +18,9 @@ keep anybody out, and whoever is known loses nothing to strangers between two re
 Of tenants that are told apart none has more than SHARE of the places: beyond that its new connections take
 the places of its own idle ones, and if there are none, serve one request that is short.
 
+If nobody's place can be had, a few newcomers are let in beyond the most all the same, each for one request
+that is short: a node that is full is asked by probes whether it lives, and is not to be ended for it.
+
 Overdue connections are aborted, not closed: a close would wait for a peer that does not read.
 """
 
@@ -25,7 +28,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -34,6 +37,7 @@ from tenure_cluster.api.limits import (
     DROPS_PER_SWEEP_MAX,
     READ_BUFFER_BYTES,
     SHARE,
+    SPARE_CONNECTIONS,
     SWEEP_PERIOD_S,
     HttpLimits,
 )
@@ -41,6 +45,8 @@ from tenure_cluster.api.refusals import Kind, Refusals
 from tenure_cluster.auth.gate import EVERYBODY, Caller
 
 _log = logging.getLogger("tenure.api")
+
+Place: TypeAlias = Literal["own", "spare", "none"]
 
 _IDLE: Final = 0
 _READING: Final = 1
@@ -60,6 +66,7 @@ class Connection(web.RequestHandler):
         "beyond_share",
         "cancel_when_lost",
         "on_writable",
+        "spare",
         "told_apart_by",
     )
 
@@ -79,6 +86,8 @@ class Connection(web.RequestHandler):
         self._share: str | None = None
         self.beyond_share = False
         """Whether its tenant has more connections than one may, and none of them is idle."""
+        self.spare = False
+        """Whether it was let in beyond the most, for one request that is short."""
         self._anybody: Caller | None = None
         self._wire: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close
         self.told_apart_by = ""
@@ -90,7 +99,9 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
-        if self._table.admit(self.origin):
+        place = self._table.admit(self.origin)
+        if place != "none":
+            self.spare = place == "spare"
             self._state = _IDLE
             self._table.idle[self] = self._loop.time()
             self._table.strangers[self] = None
@@ -224,16 +235,22 @@ class ConnectionTable:
         self._timer: asyncio.TimerHandle | None = None
         self.refusals = Refusals(self._loop.time)
 
-    def admit(self, origin: str) -> bool:
-        """Count a newcomer in, making room for it if need be; false if every connection is in use."""
+    def admit(self, origin: str) -> Place:
+        """Count a newcomer in, making room for it if need be; none if every connection is in use."""
+        place: Place = "own"
         if self.open >= self.limits.connections_max:
-            if self.strangers:
-                self._evict(next(iter(self.strangers)))
+            spare = self.open < self.limits.connections_max + SPARE_CONNECTIONS
+            stranger = next(iter(self.strangers), None)
+            if stranger is not None and not (stranger.spare and spare):
+                self._evict(stranger)
+                place = "spare" if stranger.spare else "own"
             elif not self._make_room(max(self._shares, key=self._shares.__getitem__, default="")):
-                self.refusals.note("connections refused, all in use", origin)
-                return False
-        self.open += 1
-        return True
+                place = "spare" if spare else "none"
+        if place == "none":
+            self.refusals.note("connections refused, all in use", origin)
+        else:
+            self.open += 1
+        return place
 
     def join(self, tenant: str) -> bool:
         """Count a connection as the tenant's; false if it has more than one may, and none of them is idle."""

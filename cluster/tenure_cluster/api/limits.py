@@ -34,6 +34,9 @@ SHARE: Final = 0.75
 STREAM_HELD_MAX: Final = 200
 """Refusals of one stream that are held back beyond which nothing more is read from it."""
 
+SPARE_CONNECTIONS: Final = 32
+"""Connections beyond the most that each are served one request, if it is short."""
+
 DROPS_PER_SWEEP_MAX: Final = 200
 """Most overdue connections that are closed in one go, so that closing many never holds the loop."""
 
@@ -48,7 +51,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Largest request body."""
     connections_max: int = 12_000
     """Most open connections. Beyond it a new one takes the place of a stranger's, or of one that is idle; if
-    there is neither it is closed at once. One tenant has at most three quarters of them."""
+    there is neither it is served one request, if that is short: what waits is closed at once. One tenant has
+    at most three quarters of them."""
     read_timeout_ms: int = 10_000
     """A request must have arrived whole, head and body, this long after its first byte."""
     idle_timeout_ms: int = 75_000

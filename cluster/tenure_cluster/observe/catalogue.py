@@ -62,6 +62,11 @@ _NODE: Final = (
     ),
     Metric("tenure_http_connections", "gauge", "Open client connections."),
     Metric(
+        "tenure_http_connections_max",
+        "gauge",
+        "Client connections that may be open (http.connections_max, or what the limit of open files allows).",
+    ),
+    Metric(
         "tenure_http_answers",
         "counter",
         "Answers to HTTP requests, by status; operations of a stream are not among them.",

@@ -179,7 +179,8 @@ class Dialled(Framed):
             self._pongs = max(self._pongs, min(answer.count, self._pings))
         elif isinstance(answer, wire.Refused):
             self._owner.refused(self.peer, answer.reason)
-            self.fail(f"refused: {answer.reason}")
+            self._owner.dial_failed(self.peer, f"refused: {answer.reason}")
+            self.abort()
             if answer.removed:
                 self._owner.told_removed(self.peer, answer.reason)
         elif not self.up:

@@ -98,6 +98,8 @@ class ClusterView:
         leader, which has caught up with where the cluster was when it began."""
         if self.closing:
             return Readiness(ready=False, reason="the node is shutting down")
+        if not self._raft.membership.members:
+            return Readiness(ready=False, reason="the node waits to be made a member of the cluster")
         status = self._raft.status()
         if status.role == "leader":
             if not self._raft.serving():

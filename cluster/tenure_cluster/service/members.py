@@ -33,9 +33,9 @@ class MembersView:
         return self._all
 
     def is_voter(self, name: str) -> bool:
-        """Whether it counts in majorities; a node that knows of no members yet takes all for voters."""
+        """Whether it counts in majorities; a node that waits to be made a member knows of nobody who does."""
         info = self._raft.membership.get(name)
-        return info.voter if info is not None else not self._raft.membership.members
+        return info is not None and info.voter
 
     def http(self, name: str | None) -> str | None:
         """URL of a member's front, if it is known."""
