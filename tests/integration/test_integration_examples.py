@@ -1,12 +1,16 @@
 """The example programs do what they say, and pass the type checks that a careful user has."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dev_process import DevProcess, environment
+from dev_process import DevProcess, environment, is_alive, until
+
+import tenure
 
 pytestmark = pytest.mark.process
 
@@ -25,6 +29,14 @@ SAYS = {
         "worker-2 does step 4",
         "worker-2 is done",
     ],
+    "celery_worker": ["which holds invoice", "says: charged with token", "says: was charged with token"],
+    "langgraph_coordinator": [
+        "asks with token",
+        "another process: published with token",
+        "is too late with token",
+        "stale_token",
+        "the suite is '3 tests by agent-",
+    ],
 }
 
 
@@ -36,7 +48,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevProcess]:
 
 def run(name: str, *arguments: str) -> str:
     command = [sys.executable, "-X", "dev", str(EXAMPLES / f"{name}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr, done.stderr
     return done.stdout
@@ -51,6 +63,63 @@ def test_an_example_does_what_it_says(dev: DevProcess, name: str) -> None:
         assert "done already" in run(name, dev.endpoints)
     if name == "migration":
         assert said.count("migrated and starts") - said.count("found it") == 1
+    if name == "celery_worker":
+        assert said.count("a delivery says: ") == 2
+    if name == "langgraph_coordinator":
+        assert said.count("asks with token") == 1
+        assert said.count("is at it") == 2
+
+
+def test_a_celery_process_that_was_paused_past_its_lease_charges_nothing(
+    dev: DevProcess, tmp_path: Path
+) -> None:
+    """The worker as the example's text says it is started. The paused process wakes up after the other one
+    has charged, is refused, tries again, and finds the record."""
+    key = "invoice/paused"
+    queue = environment() | {"QUEUE_DIR": str(tmp_path), "TENURE_ENDPOINTS": dev.endpoints}
+    sending = "import celery_worker as it; it.settle.delay('paused'); it.settle.delay('paused')"
+    subprocess.run([sys.executable, "-c", sending], cwd=EXAMPLES, env=queue, check=True, timeout=120)
+    log = tmp_path / "worker.log"
+    command = [sys.executable, "-m", "celery", "-A", "celery_worker", "worker"]
+    options = ["--concurrency", "2", "--loglevel", "info"]
+    with log.open("wb") as out:
+        worker = subprocess.Popen(
+            [*command, *options], cwd=EXAMPLES, env=queue, stdout=out, stderr=subprocess.STDOUT
+        )
+
+    def says(words: str) -> bool:
+        assert worker.poll() is None, log.read_text()
+        return words in log.read_text()
+
+    def in_the_middle(client: tenure.SyncClient) -> tenure.LeaseInfo | None:
+        lease = client.get(key)
+        return lease if lease is not None and lease.progress is not None else None
+
+    paused = 0
+    try:
+        with tenure.connect_sync(dev.endpoints) as client:
+            first = until("a process asks the bank", lambda: in_the_middle(client), 120)
+            assert first is not None
+            paused = int(first.metadata["pid"])
+            os.kill(paused, signal.SIGSTOP)
+            (tmp_path / "the bank is open").touch()
+            record = until("the other one has charged", lambda: client.record(key), 120)
+            assert record is not None
+            assert record.token > first.token
+            until("that is a success", lambda: says(f"'charged with token {record.token}'"), 60)
+            os.kill(paused, signal.SIGCONT)
+            until("the paused one looks again", lambda: says(f"'was charged with token {record.token}'"), 120)
+            assert client.record(key) == record
+            assert "Retry in 5s: LeaseLost" in log.read_text()
+    finally:
+        if paused and is_alive(paused):
+            os.kill(paused, signal.SIGCONT)
+        worker.terminate()
+        try:
+            worker.wait(60)
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 @pytest.mark.slow
