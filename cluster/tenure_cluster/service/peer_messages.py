@@ -105,8 +105,8 @@ def encode_asked(number: int, term: int, tenant: str, asks: list[Ask], tracepare
 
 
 def encode_answered(number: int, outcomes: list[Outcome], looks: Collection[int] = ()) -> bytes:
-    """Of those places that only look, what is beyond ANSWERS_BYTES_MAX is told as not executed: it can be asked
-    again alone."""
+    """Of those places that only look, what is beyond ANSWERS_BYTES_MAX is told as not executed: it can be
+    asked again alone."""
     items, size = [], 0
     for place, outcome in enumerate(outcomes):
         told = outcome if size < ANSWERS_BYTES_MAX or place not in looks else NoAnswer.NOT_EXECUTED
