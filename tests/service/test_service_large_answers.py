@@ -7,6 +7,14 @@ from typing import Any
 from service_cluster import TENANT, acquired, ask, cluster, request, until
 
 from tenure_cluster.lease import limits
+from tenure_cluster.service.asks import NoAnswer, Outcome
+from tenure_cluster.service.peer_messages import (
+    ANSWERS_BYTES_MAX,
+    Answered,
+    decode,
+    encode_answered,
+    outcomes_of,
+)
 from tenure_cluster.service.replies import RecordReply, RenewedReply
 
 READS = 200
@@ -32,3 +40,24 @@ async def test_reads_of_a_frame_whose_answers_are_too_much_for_one_message_are_a
         assert type(answers.pop(READS)) is RenewedReply, "what changes something is executed once"
         assert {type(answer) for answer in answers.values()} == {RecordReply}
         assert leader.service.proposer.asked == 3
+
+
+def test_what_can_be_asked_again_is_not_encoded_when_it_is_too_much() -> None:
+    record = RecordReply(
+        key="k",
+        value="x" * limits.VALUE_BYTES_MAX,
+        value_encoding="utf8",
+        digest=None,
+        token=1,
+        owner="a",
+        revision=1,
+        committed_at="",
+    )
+    outcomes: list[Outcome] = [record] * 600
+    encoded = encode_answered(1, outcomes, range(500))
+    message = decode(encoded)
+    assert isinstance(message, Answered)
+    told = [type(outcome) for outcome in outcomes_of(message)]
+    fit = ANSWERS_BYTES_MAX // limits.VALUE_BYTES_MAX
+    assert told == [RecordReply] * fit + [NoAnswer] * (500 - fit) + [RecordReply] * 100
+    assert set(outcomes_of(message)[fit:500]) == {NoAnswer.NOT_EXECUTED}

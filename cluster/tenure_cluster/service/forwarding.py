@@ -248,14 +248,13 @@ class Forwarding:
         def done(outcomes: list[Outcome]) -> None:
             self._waiting.pop((peer, number), None)
             # Without a link the answer is lost, and the asker learns that from its own side of it.
-            sent = self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
-            if sent is None and len(asks) > 1:
-                # Together they may be too much for one answer; what only looks can be asked again alone.
-                rest = [
-                    NoAnswer.NOT_EXECUTED if ask.operation in READS else outcome
-                    for ask, outcome in zip(asks, outcomes, strict=True)
-                ]
-                self._raft.send(peer, peer_messages.encode_answered(number, rest))
+            looks = [] if len(asks) == 1 else [n for n, ask in enumerate(asks) if ask.operation in READS]
+            sent = self._raft.send(peer, peer_messages.encode_answered(number, outcomes, frozenset(looks)))
+            if sent is None and looks:
+                # There may be room for less, and what only looks can be asked again alone.
+                for place in looks:
+                    outcomes[place] = NoAnswer.NOT_EXECUTED
+                self._raft.send(peer, peer_messages.encode_answered(number, outcomes))
             if span is not None:
                 span.end()
 

@@ -6,6 +6,7 @@ it is answered or its time is over (attempts.py).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -256,11 +257,12 @@ class LeaseService:
         loop = asyncio.get_running_loop()
         started, timeout_s = loop.time(), self._config.calls.timeout_ms / 1000
         asks: dict[int, Ask] = {}
+        stale: deque[tuple[int, Ask]] = deque()
         for place, (operation, request) in enumerate(operations):
             if (refusal := self._refusal(request)) is not None:
                 answered(place, refusal)
             elif operation in READS and getattr(request, "consistency", "") == "stale":
-                answered(place, self._read_stale(Ask(operation, tenant, request)))
+                stale.append((place, Ask(operation, tenant, request)))
             else:
                 asks[place] = self._ask(operation, tenant, request, actor, origin)
 
@@ -268,6 +270,8 @@ class LeaseService:
             return loop.create_task(self._attempts.persist(ask, outcome, Call(started, 0, timeout_s)))
 
         frame = Frame(dict(asks), answered, go_on, self._attempted)
+        if stale:
+            self._read_all_stale(frame, stale, answered)
         if not asks:
             return frame
         self._attempts.under_way.add(frame, started + timeout_s)
@@ -387,6 +391,16 @@ class LeaseService:
         table = self._replica.table
         answer = reads.read(ask, reads.View(table, table.time_ms, table.time_ms))
         return reads.with_index(answer, self._replica.applied_index)
+
+    def _read_all_stale(self, frame: Frame, left: deque[tuple[int, Ask]], answered: Answered) -> None:
+        """Those of a frame, a few in a turn of the loop."""
+        room = reads.TURN_WEIGHT
+        while left and room > 0 and not frame.over:
+            place, ask = left.popleft()
+            room -= reads.weight(ask.operation)
+            answered(place, self._read_stale(ask))
+        if left and not frame.over:
+            asyncio.get_running_loop().call_soon(self._read_all_stale, frame, left, answered)
 
     # Changes
 

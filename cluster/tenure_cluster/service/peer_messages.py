@@ -4,6 +4,7 @@ A question carries operations as they were asked, unstamped, with the term of th
 The answer carries each operation's outcome: the kind says which, `name` the type of a reply.
 """
 
+from collections.abc import Collection
 from typing import Final, TypeAlias, cast, get_args
 
 import msgspec
@@ -15,6 +16,9 @@ from tenure_cluster.service.requests import ALL_OPERATIONS, Request
 
 OPERATIONS_MAX: Final = 1_000
 """Most operations of one question: a whole batch."""
+
+ANSWERS_BYTES_MAX: Final = 4 << 20
+"""After so much, what several that only look were answered is too much for one message."""
 
 
 class AskedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,8 +104,16 @@ def encode_asked(number: int, term: int, tenant: str, asks: list[Ask], tracepare
     )
 
 
-def encode_answered(number: int, outcomes: list[Outcome]) -> bytes:
-    return _encoder.encode(Answered(number, [_answered_item(outcome) for outcome in outcomes]))
+def encode_answered(number: int, outcomes: list[Outcome], looks: Collection[int] = ()) -> bytes:
+    """Of those places that only look, what is beyond ANSWERS_BYTES_MAX is told as not executed: it can be
+    asked again alone."""
+    items, size = [], 0
+    for place, outcome in enumerate(outcomes):
+        told = outcome if size < ANSWERS_BYTES_MAX or place not in looks else NoAnswer.NOT_EXECUTED
+        item = _answered_item(told)
+        items.append(item)
+        size += len(item.body)
+    return _encoder.encode(Answered(number, items))
 
 
 def encode_forgotten(number: int) -> bytes:

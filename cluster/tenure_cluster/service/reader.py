@@ -2,11 +2,13 @@
 
 Reads that arrive while a barrier is under way wait for the next one, which begins after all of them: so each
 is answered from a state at least as new as everything completed before it was asked, and a thousand of them
-cost one round.
+cost one round. They are answered a few in a turn of the loop, later ones from a later state: the leader has
+more to do than to read.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from tenure_cluster.raft import NoQuorum, NotLeader, Raft
@@ -30,8 +32,8 @@ class Reader:
         self._replica = replica
         self._proposer = proposer
         self._on_crash = on_crash
-        self._new: list[tuple[Ask, Done]] = []
-        self._batch: list[tuple[Ask, Done]] = []
+        self._new: deque[tuple[Ask, Done]] = deque()
+        self._batch: deque[tuple[Ask, Done]] = deque()
         self._rounds: asyncio.Task[None] | None = None
         self.waiting = 0
 
@@ -46,7 +48,7 @@ class Reader:
     async def _run(self) -> None:
         try:
             while self._new:
-                self._batch, self._new = self._new, []
+                self._batch, self._new = self._new, deque()
                 await self._serve()
         finally:
             # Before anybody else runs: whoever reads from here on starts the next task.
@@ -55,12 +57,11 @@ class Reader:
     async def _serve(self) -> None:
         failure = await self._barrier()
         if failure is None:
-            undecided = self._look(final=False)
-            if undecided:
-                self._batch = undecided
+            await self._look(final=False)
+            if self._batch:
                 failure = await self._tick()
                 if failure is None:
-                    self._look(final=True)
+                    await self._look(final=True)
         if failure is not None:
             self._fail(failure)
 
@@ -73,12 +74,23 @@ class Reader:
             return Problem("no_quorum", str(error), {}, RETRY_S)
         return None
 
-    def _look(self, *, final: bool) -> list[tuple[Ask, Done]]:
-        """Answer each of the batch that can be answered now; the others met a deadline that is undecided."""
-        table, now_ms = self._replica.table, self._raft.now_ms()
-        batch, self._batch = self._batch, []
-        undecided = []
-        for ask, done in batch:
+    async def _look(self, *, final: bool) -> None:
+        """Answer each of the batch that can be answered now; left are those that met a deadline that is
+        undecided."""
+        undecided: list[tuple[Ask, Done]] = []
+        try:
+            while self._batch:
+                self._look_for_a_turn(undecided, final=final)
+                if self._batch:
+                    await asyncio.sleep(0)
+        finally:
+            self._batch.extend(undecided)
+
+    def _look_for_a_turn(self, undecided: list[tuple[Ask, Done]], *, final: bool) -> None:
+        table, now_ms, left = self._replica.table, self._raft.now_ms(), reads.TURN_WEIGHT
+        while self._batch and left > 0:
+            ask, done = self._batch.popleft()
+            left -= reads.weight(ask.operation)
             view = reads.View(table, table.time_ms, now_ms, self._replica.applied_index)
             answer = _read(ask, view)
             if view.undecided and not final:
@@ -86,7 +98,6 @@ class Reader:
             else:
                 self.waiting -= 1
                 done(answer)
-        return undecided
 
     async def _tick(self) -> Problem | NoAnswer | None:
         """Move the log's time past now. What comes due meanwhile is live as of that entry."""
@@ -99,7 +110,7 @@ class Reader:
         return NoAnswer.NOT_EXECUTED if isinstance(settled, NoAnswer) else None
 
     def _fail(self, failure: Problem | NoAnswer) -> None:
-        batch, self._batch = self._batch, []
+        batch, self._batch = self._batch, deque()
         self.waiting -= len(batch)
         for _, done in batch:
             done(failure)
@@ -115,7 +126,7 @@ class Reader:
             self._rounds.cancel()
             await asyncio.gather(self._rounds, return_exceptions=True)
         self._batch += self._new
-        self._new = []
+        self._new = deque()
         self._fail(NoAnswer.NOT_EXECUTED)
 
 

@@ -55,6 +55,16 @@ from tenure_cluster.service.requests import (
 QUEUE_SHOWN_MAX: Final = 1_000
 """Most waiters that an answer lists; it says how many there are."""
 
+TURN_WEIGHT: Final = 100
+"""Reads of this weight are answered in one turn of the loop; see `weight`."""
+
+_LISTINGS: Final = frozenset({"list_leases", "queue", "list_credentials", "list_tenants", "list_audit"})
+
+
+def weight(operation: str) -> int:
+    """How much of a turn of the loop a read takes, whatever it finds. A page may take ten milliseconds."""
+    return TURN_WEIGHT if operation in _LISTINGS else 1
+
 
 def read(ask: Ask, view: View) -> Answer:
     """Answer an operation of asks.READS."""
