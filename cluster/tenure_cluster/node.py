@@ -355,14 +355,14 @@ class Node:
 
     async def run_forever(self, on_started: Callable[[], None] | None = None) -> None:
         """Start, serve until SIGTERM or SIGINT or until this node is removed from the cluster, stop. With
-        TLS, SIGHUP reads the certificates again. Raises StartError."""
+        TLS, SIGHUP reads the certificates again; under systemd it never ends a node. Raises StartError."""
         loop = asyncio.get_running_loop()
         ended = self._told_to_end
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
-        if self.config.tls.on:
-            loop.add_signal_handler(signal.SIGHUP, self.reload_certificates)
         systemd = Systemd(os.environ)
+        if self.config.tls.on or systemd.present:
+            loop.add_signal_handler(signal.SIGHUP, self.reload_certificates)
         try:
             await self.start()
             systemd.follow(self.service.leadership)

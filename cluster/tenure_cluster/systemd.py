@@ -24,6 +24,12 @@ class Systemd:
         self._period_s = _watchdog_period_s(environ, os.getpid() if pid is None else pid)
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def present(self) -> bool:
+        """Whether systemd has started this process. It takes an end by SIGHUP for one that was meant, and
+        does not start the process again."""
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         """The node takes part and its front is open. From now on the event loop gives signs of life."""
         self._send(f"READY=1\nSTATUS={status}")

@@ -58,19 +58,21 @@ def recorder(directory: Path) -> Path:
 
 
 def test_what_the_service_runs_makes_a_file_of_the_present_and_drops_the_old_ones(tmp_path: Path) -> None:
-    """Its two commands, as systemd would unfold them."""
+    """Its commands, as systemd would unfold them."""
     state = tmp_path / "state"
     state.mkdir()
-    for name in ("20200101T000000Z.backup", "notes.txt"):
+    (state / ".20200102T000000Z.backup.7.part").write_text("of one that is under way")
+    for name in ("20200101T000000Z.backup", "notes.txt", ".20200101T000000Z.backup.7.part"):
         (state / name).write_text("")
         os.utime(state / name, (0, 0))
     text = (UNITS / "tenure-backup.service").read_text(encoding="utf-8")
-    for line in ("ExecStart", "ExecStartPost"):
-        [command] = re.findall(rf"^{line}=/bin/sh -c '(.*)'$", text, re.MULTILINE)
+    for line in ("ExecStartPre", "ExecStart", "ExecStartPost"):
+        [command] = re.findall(rf"^{line}=-?/bin/sh -c '(.*)'$", text, re.MULTILINE)
         unfolded = command.replace("%%", "%").replace("$$", "$").replace("$STATE_DIRECTORY", str(state))
         unfolded = unfolded.replace("/opt/tenure/bin/tenure", str(recorder(tmp_path)))
         passes("/bin/sh", "-c", unfolded)
-    [made, notes] = sorted(path.name for path in state.iterdir())
+    [unfinished, made, notes] = sorted(path.name for path in state.iterdir())
+    assert unfinished == ".20200102T000000Z.backup.7.part"
     assert re.fullmatch(r"\d{8}T\d{6}Z\.backup", made)
     assert notes == "notes.txt"
 
@@ -155,6 +157,8 @@ def test_what_the_job_runs_keeps_so_many_and_drops_the_oldest(tmp_path: Path) ->
     backups.mkdir()
     for year in ("2020", "2021", "2022"):
         (backups / f"{year}0101T000000Z.backup").write_text("")
+    (backups / ".20200101T000000Z.backup.7.part").write_text("")
+    os.utime(backups / ".20200101T000000Z.backup.7.part", (0, 0))
     recorder(tmp_path)
     here = script.replace("/backups", str(backups)).replace("tenure backup", f"{tmp_path}/tenure backup")
     passes(shell, flags, here)

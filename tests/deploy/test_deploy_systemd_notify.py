@@ -96,6 +96,11 @@ def test_a_real_node_says_that_it_is_ready_lives_and_stops(manager: socket.socke
         assert heard[0] == "READY=1"
         while "STATUS=leader, term 1" not in heard or "WATCHDOG=1" not in heard:
             heard += told(manager)
+        # As `systemctl reload` does. By default it would be an end, and for systemd one that was meant.
+        node.send_signal(signal.SIGHUP)
+        heard.clear()
+        while heard.count("WATCHDOG=1") < 5:
+            heard += told(manager)
         node.send_signal(signal.SIGTERM)
         while "STOPPING=1" not in heard:
             heard += told(manager)
