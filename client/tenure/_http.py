@@ -63,8 +63,7 @@ class Http:
     async def send(self, attempt: Attempt) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the answer. Raises NotSent or NoAnswer."""
         # A call that must not be made twice gets a connection of its own: one out of the pool may have been
-        # closed by the node just now, which leaves the outcome unknown for no good reason, and aiohttp
-        # would send a DELETE on it again by itself.
+        # closed by the node just now, which leaves the outcome unknown for no good reason.
         pool = self._open(attempt.url, 1) if attempt.once else await self._pool(attempt.url)
         failed = False
         pool.in_use += 1
@@ -149,6 +148,8 @@ class Http:
         # Nothing can have been sent before there is a connection, whatever the error says that ended the
         # wait for it.
         tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_start.append(_send_once)
+        tracing.on_connection_reuseconn.append(_send_once)
         tracing.on_connection_create_end.append(_note_connection)
         tracing.on_connection_reuseconn.append(_note_connection)
         tls = self._context()
@@ -173,7 +174,7 @@ class Http:
         import aiohttp
         from yarl import URL
 
-        progress = _Progress()
+        progress = _Progress(reads=attempt.method == "GET")
         headers = {} if attempt.body is None else {"Content-Type": "application/json"}
         if (credential := self._credential.get()) is not None:
             headers["Authorization"] = f"Bearer {credential}"
@@ -254,7 +255,7 @@ class _Stream:
                 headers={"Accept": "text/event-stream", **headers},
                 allow_redirects=False,
                 timeout=timeout,
-                trace_request_ctx=_Progress(),
+                trace_request_ctx=_Progress(reads=True),
             )
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
@@ -292,9 +293,19 @@ class _Opened:
 
 
 class _Progress:
-    """How far one request came."""
+    """How far one request came, and whether it may be sent twice unseen."""
 
-    connected = False
+    def __init__(self, *, reads: bool) -> None:
+        self.reads = reads
+        self.connected = False
+
+
+async def _send_once(_session: object, context: SimpleNamespace, _params: object) -> None:
+    """Where a connection breaks, aiohttp sends a DELETE again by itself, over another one. Nobody would know
+    then that the first may have been executed."""
+    progress = context.trace_request_ctx
+    if progress is not None and progress.connected and not progress.reads:
+        raise NoAnswer("the connection broke")
 
 
 async def _note_connection(_session: object, context: SimpleNamespace, _params: object) -> None:
