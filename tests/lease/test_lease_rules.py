@@ -71,17 +71,22 @@ def by_the_rules_of_before(world: World) -> None:
     world.table.rules = world.replica.table.rules = 0
 
 
-def test_a_wait_at_a_smaller_pool_is_hopeless_by_the_rules_of_before_if_no_holder_can_go_on(
-    world: World,
-) -> None:
-    """As test_lease_permits.py has it by those of now."""
-    by_the_rules_of_before(world)
+def full_pool(world: World) -> None:
+    """A and B have its two slots, and A waits for what C has."""
     for name in ("a", "b", "c"):
         world.open(name, name.upper(), ttl_ms=600_000)
     for name in ("a", "b"):
         world.acquire("pool", name.upper(), session=name, mode="permit", slots=2)
     world.acquire("mine", "C", session="c")
     world.acquire("mine", "A", session="a", wait=True)
+
+
+def test_a_wait_at_a_smaller_pool_is_hopeless_by_the_rules_of_before_if_no_holder_can_go_on(
+    world: World,
+) -> None:
+    """As test_lease_permits.py has it by those of now."""
+    by_the_rules_of_before(world)
+    full_pool(world)
     world.resize(1, "pool")
     waits = world.acquire("pool", "C", session="c", mode="permit", slots=1, wait=True)
     assert isinstance(waits, Waiting)
@@ -90,12 +95,7 @@ def test_a_wait_at_a_smaller_pool_is_hopeless_by_the_rules_of_before_if_no_holde
 def test_who_waits_for_the_end_of_a_grace_period_is_stuck_by_the_rules_of_before(world: World) -> None:
     """As test_lease_permits.py has it by those of now."""
     by_the_rules_of_before(world)
-    for name in ("a", "b", "c"):
-        world.open(name, name.upper(), ttl_ms=600_000)
-    for name in ("a", "b"):
-        world.acquire("pool", name.upper(), session=name, mode="permit", slots=2)
-    world.acquire("mine", "C", session="c")
-    world.acquire("mine", "A", session="a", wait=True)
+    full_pool(world)
     world.acquire("resting", "X", lease="x", grace_ms=60_000)
     world.break_key("resting")
     world.acquire("resting", "B", session="b", mode="permit", slots=2, wait=True)

@@ -8,7 +8,7 @@ ends before the first key that the caller may not touch, and elsewhere such keys
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ def shown(caller: Caller, outcome: Outcome) -> Outcome:
         told = replace(told, chain=chain, waiters=[_waiter(caller, waiter) for waiter in told.waiters])
     elif type(told) is Problem and told.code == "deadlock":
         told = deadlock(_cycle(caller, told.extra["cycle"]))
-    return told  # type: ignore[no-any-return]
+    return cast(Outcome, told)
 
 
 def _waiter(caller: Caller, waiter: WaiterBody) -> WaiterBody:
