@@ -10,7 +10,7 @@ from live_echo import Client, Echo, connected, echo_server
 from tenure_chaos.live.lines import NoLines
 from tenure_chaos.live.network import Network
 from tenure_chaos.live.proxies.serving import Serving
-from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError
+from tenure_chaos.live.proxies.toxiproxy import NoSuchProxy, Proxy, ProxyError, ServerStuck
 
 pytestmark = pytest.mark.process
 
@@ -95,6 +95,23 @@ async def test_healing_insists_if_the_server_refuses_for_a_while(
     await network.toxic("f1", ["n1>n2"], "latency", latency=10_000, jitter=0)
     await network.heal("f1", unread=["n1>n2"])
     assert refusals == 4 * 4, "the line was closed, opened, and two toxics were taken away"
+    async with on(network, "n1>n2"):
+        pass
+    assert await network.heal_everything() == []
+
+
+async def test_a_line_whose_toxic_can_t_be_taken_away_is_made_anew(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(proxy: str, name: str) -> None:
+        raise ServerStuck("the server itself says that it takes too long")
+
+    monkeypatch.setattr(network.server, "remove_toxic", hang)
+    await network.toxic("f1", ["n1>n2"], "latency", latency=10_000, jitter=0)
+    await network.refuse(["n1>n2"])
+    await network.heal("f1")
+    assert await refuses(network, "n1>n2"), "another fault wants that"
+    await network.allow(["n1>n2"])
     async with on(network, "n1>n2"):
         pass
     assert await network.heal_everything() == []

@@ -158,13 +158,21 @@ class Network(Lines):
 
     async def _remove(self, line: str, toxic: str) -> None:
         """A connection whose receiver was paused a moment ago may hold the server up until it reads again.
-        Taking the line down meanwhile would make that last for ever. Raises ServerStuck."""
+        Taking the line down meanwhile would make that last for ever, so it is done only when that has not
+        helped for longer than any fault lasts. Raises ServerStuck if nothing helps."""
         try:
             await self._insist(self.server.remove_toxic, line, toxic)
         except NoSuchProxy:
             return
-        except ProxyError as error:
-            raise ServerStuck(str(error)) from error
+        except (ProxyError, ServerStuck):
+            await self._make_anew(line)
+
+    async def _make_anew(self, line: str) -> None:
+        """Without toxics, and without the connections that were there."""
+        await self._insist(self.server.delete, line)
+        await self._insist(self.server.create, line, self._upstream[line], self._listen[line])
+        if self._refusals[line] > 0:
+            await self._insist(self.server.update, line, enabled=False)
 
     async def _insist(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
         """A call that undoes something, or on which undoing rests: again and again if the server refuses it,
