@@ -1,11 +1,15 @@
 """Addresses as settings have them."""
 
+import codecs
 import errno
 import ipaddress
 import os
 import socket
 from typing import Final
 from urllib.parse import urlsplit
+
+_IDNA: Final = codecs.lookup("idna")
+"""Looked up here: a process that has another user's rights by the time may not find it any more."""
 
 ADDRESS_FAULTS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 """What listening can fail with, beside a name that stands for nothing."""
@@ -25,7 +29,7 @@ def split_address(address: str, *, any_port: bool = False) -> tuple[str, int]:
     if not (0 if any_port else 1) <= port <= 65_535:
         raise ValueError(f"{address!r} has port {port}, outside 1 to 65535")
     try:
-        if b"\0" in host.encode("idna"):
+        if b"\0" in _IDNA.encode(host)[0]:
             raise UnicodeError
     except UnicodeError:
         raise ValueError(f"{address!r} has a host that can't be a name") from None
