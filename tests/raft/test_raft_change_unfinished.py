@@ -9,7 +9,8 @@ from tenure_cluster.raft.membership import Add, changed, encode_members
 N4 = Add("n4", "h4:1", "http://h4")
 
 
-def test_a_change_is_told_as_done_when_the_entry_of_the_leader_before_is_committed_and_not_sooner() -> None:
+def left_by_a_leader() -> HandNet:
+    """n1 has begun a change, which n2 alone has heard of, and is dead; n2 leads."""
     net = HandNet(3)
     net.elect("n1", "n2", "n3")
     net.pump()
@@ -22,6 +23,11 @@ def test_a_change_is_told_as_done_when_the_entry_of_the_leader_before_is_committ
     net.connect("n2", "n3")
     net.connect("n3", "n2")
     net.elect("n2", "n3")
+    return net
+
+
+def test_a_change_is_told_as_done_when_the_entry_of_the_leader_before_is_committed_and_not_sooner() -> None:
+    net = left_by_a_leader()
     leader = net["n2"].core
     assert "n4" in leader.members.current.names
     assert leader.members.current.index > leader.replica.commit_index
@@ -39,18 +45,7 @@ def test_a_change_is_told_as_done_when_the_entry_of_the_leader_before_is_committ
 
 
 def test_a_change_of_the_leader_before_that_is_lost_with_this_leader_was_not_told_as_done() -> None:
-    net = HandNet(3)
-    net.elect("n1", "n2", "n3")
-    net.pump()
-    net.isolate("n3")
-    before = net["n1"].core
-    before.append(encode_members(changed(before.members.current, N4, before.replica.last_index + 1)))
-    net["n1"].round()
-    net.deliver("n1", "n2")
-    net.crash("n1")
-    net.connect("n2", "n3")
-    net.connect("n3", "n2")
-    net.elect("n2", "n3")
+    net = left_by_a_leader()
     told: list[Changed | RaftError] = []
     changes = Changes(1.0, lambda done, outcome: done(outcome))
     changes.begin(net["n2"].core, N4, told.append)

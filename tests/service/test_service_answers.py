@@ -139,7 +139,7 @@ def test_where_the_holders_are_in_the_way_they_are_named_so(holders: list[result
         ("acquire", ["a", "k", "b", "l"], "waiting would close a cycle: a -> k -> b -> l -> a"),
         ("handover", ["a", "k", "b", "l"], "handing it over would close a cycle: a -> k -> b -> l -> a"),
         ("unpark", ["a", "k", "b", "l"], "taking it up would close a cycle: a -> k -> b -> l -> a"),
-        ("acquire", ["a", "k"], "'a' waits for 'k' in this session already"),
+        ("acquire", ["a", "k"], "'a' waits for 'k' already, by the same lease session"),
     ],
 )
 def test_a_deadlock_is_told_as_the_circle_that_it_is(operation: str, cycle: list[str], detail: str) -> None:

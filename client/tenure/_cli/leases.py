@@ -64,7 +64,7 @@ tenure acquire job/7 -o json | jq -r .lease.lease_id""",
     "--session",
     "session_id",
     metavar="SESSION_ID",
-    help="Hold it in this session (tenure sessions open), which has the TTL and is renewed as a whole.",
+    help="Hold it by a session (of tenure sessions open), which has the TTL and is renewed as a whole.",
 )
 @click.option(
     "--if-held",

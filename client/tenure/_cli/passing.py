@@ -83,7 +83,7 @@ tenure unpark LEASE_ID --ttl 1m -o json | jq .lease.token""",
     "--session",
     "session_id",
     metavar="SESSION_ID",
-    help="Hold it in this session from here on. [default: alone]",
+    help="Hold it by a session from here on. [default: alone]",
 )
 def unpark(
     settings: Settings, console: Console, lease_id: str, ttl: int | None, session_id: str | None

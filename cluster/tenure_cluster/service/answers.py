@@ -229,7 +229,7 @@ def _deadlock(result: results.Deadlock, ask: Ask, now_ms: int) -> Answer:
 def deadlock(cycle: list[str], what: str = "this") -> Problem:
     """Refused because `what` was asked for would close this cycle of owners and keys."""
     if len(cycle) == 2:
-        detail = f"{cycle[0]!r} waits for {cycle[1]!r} in this session already"
+        detail = f"{cycle[0]!r} waits for {cycle[1]!r} already, by the same lease session"
     else:
         detail = f"{what} would close a cycle: {' -> '.join([*cycle, cycle[0]])}"
     return Problem("deadlock", detail, {"cycle": cycle})
