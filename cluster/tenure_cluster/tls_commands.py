@@ -14,6 +14,7 @@ EXIT_USAGE: Final = 2
 EXIT_START: Final = 3
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -34,6 +35,17 @@ _CA_DAYS = click.option(
 )
 
 
+def _nodes(which: str) -> Callable[[F], F]:
+    return click.option(
+        "--node",
+        "nodes",
+        multiple=True,
+        required=True,
+        metavar="ID=HOST,…",
+        help=f"{which}, and the names and addresses at which clients reach it. Once for each node.",
+    )
+
+
 @click.group(context_settings=HELP)
 def tls() -> None:
     """Make and renew the certificates of a cluster."""
@@ -47,14 +59,7 @@ Examples:
 Keep DIR/ca.key off the nodes. Node n1 gets the directory DIR/n1; clients get DIR/ca.pem."""
 )
 @_DIRECTORY
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    required=True,
-    metavar="ID=HOST,…",
-    help="A node, and the names and addresses at which clients reach it. Once for each node.",
-)
+@_nodes("A node")
 @_DAYS
 @_CA_DAYS
 def init(directory: Path, nodes: tuple[str, ...], days: int, ca_days: int) -> None:
@@ -91,14 +96,7 @@ Examples:
 Node n4 gets the directory DIR/n4; what the others have stays as it is."""
 )
 @_DIRECTORY
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    required=True,
-    metavar="ID=HOST,…",
-    help="A node that is new, and the names and addresses at which clients reach it. Once for each node.",
-)
+@_nodes("A node that is new")
 @_DAYS
 def add(directory: Path, nodes: tuple[str, ...], days: int) -> None:
     """Issue certificates for further nodes, by the authority in DIR."""

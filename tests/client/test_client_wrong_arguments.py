@@ -11,7 +11,7 @@ import pytest
 import tenure
 from tenure.testing import FakeCluster
 
-Wrong = Callable[[Any], object]
+Wrong = Callable[[Any], Any]
 
 CONNECTING: dict[str, tuple[Wrong, str]] = {
     "no endpoints": (lambda connect: connect(None), "endpoints are URLs in a text or a list, not None"),
@@ -65,7 +65,7 @@ async def test_asking_names_what_is_wrong(case: str) -> None:
     cluster = FakeCluster()
     async with cluster.connect() as client:
         with pytest.raises(tenure.InvalidRequest, match=why):
-            await wrong(client)  # type: ignore[misc]
+            await wrong(client)
     assert cluster.left() == ([], [])
 
 

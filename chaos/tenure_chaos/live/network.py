@@ -13,6 +13,7 @@ are closed before anything is taken away.
 """
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections import Counter
@@ -169,7 +170,8 @@ class Network(Lines):
 
     async def _make_anew(self, line: str) -> None:
         """Without toxics, and without the connections that were there."""
-        await self._insist(self.server.delete, line)
+        with contextlib.suppress(NoSuchProxy):
+            await self._insist(self.server.delete, line)
         await self._insist(self.server.create, line, self._upstream[line], self._listen[line])
         if self._refusals[line] > 0:
             await self._insist(self.server.update, line, enabled=False)
@@ -195,10 +197,7 @@ class Network(Lines):
         proxies = await self._call(self.server.proxies)
         sick = [line for line in self._listen if not _is_healthy(proxies.get(line))]
         for line in sick:
-            proxy = proxies.get(line)
-            if proxy is not None:
-                await self._call(self.server.delete, line)
-            await self._call(self.server.create, line, self._upstream[line], self._listen[line])
+            await self._make_anew(line)
         return sick
 
     async def _call(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
